@@ -98,6 +98,13 @@ _OF_GROUPS = (
     "GROUP BY ROLLUP (v.page)) t) AS n FROM orders o",
 )
 """Subqueries that read columns of groups, or have aggregates of the query around them."""
+_WITHOUT_COLUMNS = (
+    "SELECT ROW_NUMBER() OVER () AS r FROM orders",
+    "SELECT 1 AS a, LAG(7) OVER () AS l, FIRST_VALUE(1) OVER () AS f FROM orders",
+    "SELECT COUNT(*) OVER (ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS n FROM visits",
+    "SELECT ROW_NUMBER() OVER () AS r, NTILE(2) OVER () AS n FROM orders",
+)
+"""Functions of OVER that take no column to order rows by."""
 _PLAINER = (
     "SELECT id, SUM(id) OVER v AS s, COUNT(*) OVER (W ORDER BY id) AS n FROM orders WINDOW w AS "
     "(PARTITION BY product), v AS (w ORDER BY amount ROWS 1 PRECEDING)",
@@ -111,6 +118,9 @@ _PLAINER = (
     "SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON (SELECT COUNT(*) > 2 FROM "
     "visits)",
     "SELECT id FROM orders WHERE (SELECT COUNT(*) > 2 FROM visits)",
+    "SELECT id, tag FROM orders o CROSS JOIN LATERAL UNNEST(o.tags) AS tag",
+    "SELECT o.* FROM orders o SEMI JOIN customers c ON o.amount = c.id ANTI JOIN (SELECT seconds "
+    "+ 1 FROM visits) v ON v.EXPR$0 < o.amount",
     "SELECT c.id, (SELECT ARRAY_AGG(o.id ORDER BY o.id) FROM orders o WHERE o.customer_id = c.id) "
     "AS a, (SELECT STDDEV_POP(o.rate) FILTER (WHERE o.id > 2) FROM orders o WHERE o.customer_id = "
     "c.id) AS s FROM customers c",
@@ -143,7 +153,7 @@ _NAMES = ("_weight", "_w0", "`range`", "_k0", "_n0", "_a0", "_g0", "_s0k0", "_v"
           "_number", "_is", "_r", "_i", "_t", "h", "c0")  # fmt: skip
 
 
-@pytest.mark.parametrize("query", (*_WITHOUT_KEY, *_EXTREMES, *_OF_GROUPS))
+@pytest.mark.parametrize("query", (*_WITHOUT_KEY, *_EXTREMES, *_OF_GROUPS, *_WITHOUT_COLUMNS))
 def test_a_query(query: str, tmp_path: Path) -> None:
     for seed in range(2):
         check_changes(query, random.Random(seed), tmp_path / str(seed))

@@ -170,7 +170,6 @@ NONE = (
     ("SELECT o.price FROM orders AS o JOIN (SELECT id FROM customers) AS c FOR SYSTEM_TIME AS OF "
      "o.proc_time ON o.customer_id = c.id", "FOR SYSTEM_TIME"),
     ("SELECT price FROM orders FOR SYSTEM_TIME BETWEEN 1 AND 2", "AS OF"),
-    ("SELECT price FROM orders MINUS SELECT price FROM orders", "MINUS"),
     ("SELECT price FROM orders FETCH FIRST 3 ROWS WITH TIES", "WITH TIES"),
     ("SELECT price FROM orders FOR UPDATE", "FOR UPDATE"),
     ("SELECT UPPER(s => 'a') FROM typed", "named arguments"),

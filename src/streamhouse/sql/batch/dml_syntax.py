@@ -215,8 +215,8 @@ def _until(cursor: Cursor, *ends: str) -> list[Token]:
 def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of one expression."""
     tree = _parsed(cursor, tokens, Flink.Parser._parse_disjunction)
-    for star in [tree] if isinstance(tree.unalias(), exp.Star) or tree.is_star else ():
-        raise node_errors.error(cursor.script, star, "expected an expression, not *")
+    if tree.is_star and not isinstance(tree, exp.Subquery):
+        raise node_errors.error(cursor.script, tree, "expected an expression, not *")
     for node in tree.find_all(exp.AggFunc):
         if node.find_ancestor(exp.Select) is None:
             message = "write the aggregate as a subquery: (SELECT SUM(…) FROM …)"

@@ -33,14 +33,21 @@ def name_derived_tables(tree: exp.Query) -> None:
 
 
 def name_elements(tree: exp.Query) -> None:
-    """Name the column of each UNNEST that names none, as Flink does."""
-    for number, node in enumerate(tree.find_all(exp.Unnest)):
-        if isinstance(node.parent, exp.From | exp.Join) and not node.alias_column_names:
-            place = [exp.to_identifier("ORDINALITY")] if node.args.get("offset") else []
-            columns = [exp.to_identifier("EXPR$0"), *place]
-            alias = exp.to_identifier(node.alias or f"_u{number}", quoted=True)
-            node.set("alias", exp.TableAlias(this=alias, columns=columns))
-            node.meta[UNNAMED] = True
+    """Name the columns of each UNNEST and VALUES in FROM that names none, as Flink does.
+
+    The only column has the name of the alias.
+    """
+    for number, node in enumerate(tree.find_all(exp.Unnest, exp.Values)):
+        if not isinstance(node.parent, exp.From | exp.Join) or node.alias_column_names:
+            continue
+        place = ["ORDINALITY"] if node.args.get("offset") else []
+        width = len(node.expressions[0].expressions) if isinstance(node, exp.Values) else 1
+        names = [*(f"EXPR${i}" for i in range(width)), *place]
+        columns = [node.alias] if node.alias and len(names) == 1 else names
+        alias = exp.to_identifier(node.alias or f"_u{number}", quoted=True)
+        identifiers = [exp.to_identifier(name, quoted=True) for name in columns]
+        node.set("alias", exp.TableAlias(this=alias, columns=identifiers))
+        node.meta[UNNAMED] = True
 
 
 def tell_aliases_apart(tree: exp.Query) -> None:
@@ -64,6 +71,8 @@ def tell_aliases_apart(tree: exp.Query) -> None:
 def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
     """Rewrite all clauses, inner queries first."""
     row_comparisons.rewrite(tree)
+    for each in list(tree.find_all(exp.Select)):
+        _semi_joins(each)
     for each in tree.find_all(exp.Select):
         _named_windows(each)
         _plain_groups(each)
@@ -80,6 +89,22 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
                 (i.alias_or_name for i in stars.items(script, scope, select, relations)),
             )
             stars.expand(script, scope, select, relations)
+
+
+def _semi_joins(select: exp.Select) -> None:
+    """`a SEMI JOIN b ON c` is `a WHERE EXISTS (SELECT 1 FROM b WHERE c)`, ANTI is NOT EXISTS.
+
+    Unless a join adds rows that meet no row of `a`.
+    """
+    joins: list[exp.Join] = select.args.get("joins") or []
+    tests = [join for join in joins if join.kind in ("SEMI", "ANTI") and join.args.get("on")]
+    if any(join.side in ("RIGHT", "FULL") for join in joins):
+        return
+    for join in tests:
+        source = exp.select("1").from_(join.this, copy=False)
+        found: exp.Expr = exp.Exists(this=source.where(join.args["on"], copy=False))
+        select.where(exp.Not(this=found) if join.kind == "ANTI" else found, copy=False)
+    select.set("joins", [join for join in joins if join not in tests])
 
 
 def _natural_joins(script: Script, scope: Scope, select: exp.Select, relations: Relations) -> None:

@@ -97,12 +97,17 @@ _NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
 
 
 def _quantified_lists(tree: exp.Query) -> None:
-    """`x > ALL (1, 2)` is `x > 1 AND x > 2`; ANY and SOME combine by OR."""
+    """`x > ALL (1, 2)` is `x > 1 AND x > 2`; ANY and SOME combine by OR.
+
+    The list may be the elements of one ARRAY[…].
+    """
     for node in list(tree.find_all(exp.Anonymous)):
         word, comparison = node.name.upper(), node.parent
         if word in ("ALL", "ANY", "SOME") and isinstance(comparison, exp.Binary):
-            parts = []
-            for value in node.expressions:
+            parts, values = [], node.expressions
+            if len(values) == 1 and isinstance(values[0], exp.Array) and values[0].expressions:
+                values = values[0].expressions
+            for value in values:
                 part = comparison.copy()
                 part.set("expression", value.copy())
                 parts.append(part)

@@ -103,13 +103,18 @@ def _windows(select: exp.Select, keys: Mapping[str, Sequence[str]]) -> None:
         and (_tells_rows_apart(window) or isinstance(_function(window), _PLACES))
     ]
     used = _used(select) if windows else None
-    if used and len({window.sql() for window in windows if _tells_rows_apart(window)}) > 1:
+    several = len({window.sql() for window in windows if _tells_rows_apart(window)}) > 1
+    if used and several:
         used = _told_apart(select, used, keys)
     for window in windows if used is not None else ():
         order = window.args.get("order")
         known = [each.this for each in order.expressions] if order else []
         ended = _ended(order, [each for each in used or () if each not in known])
         function = _function(window)
+        if not ended.expressions:
+            # All rows are alike, but several functions must take them in the same order.
+            window.meta[_TOTAL] = not several
+            continue
         if _tells_rows_apart(window):
             window.set("order", ended)
         else:

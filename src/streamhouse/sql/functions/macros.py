@@ -28,11 +28,11 @@ from streamhouse.sql.functions.expression_builders import (
 _MACRO = re.compile(r"^CREATE MACRO (\w+)\((.*?)\) AS\s+(.*?);$", re.MULTILINE | re.DOTALL)
 _NODES = (
     "ABS", "APPROX_COUNT_DISTINCT", "AVG", "BIT_AND", "BIT_OR", "BIT_XOR", "BOOL_AND", "BOOL_OR",
-    "CEIL", "COALESCE", "CORR", "COVAR_POP", "COVAR_SAMP", "CUME_DIST", "DENSE_RANK",
-    "FIRST_VALUE", "KURTOSIS", "LAG", "LAST_VALUE", "LEAD", "LOWER", "NTH_VALUE", "NTILE",
-    "NULLIF", "PERCENTILE_CONT", "PERCENTILE_DISC", "PERCENT_RANK", "RANK", "REGR_INTERCEPT",
-    "REGR_R2", "REGR_SLOPE", "ROW_NUMBER", "SKEWNESS", "STDDEV_POP", "STDDEV_SAMP", "SUBSTRING",
-    "SUM", "UPPER", "VAR_POP", "VAR_SAMP",
+    "CEIL", "COALESCE", "CORR", "COUNT", "COVAR_POP", "COVAR_SAMP", "CUME_DIST", "DENSE_RANK",
+    "FIRST_VALUE", "KURTOSIS", "LAG", "LAST_VALUE", "LEAD", "LOWER", "NTH_VALUE", "NTILE", "NULLIF",
+    "PERCENTILE_CONT", "PERCENTILE_DISC", "PERCENT_RANK", "RANK", "REGR_AVGX", "REGR_AVGY",
+    "REGR_INTERCEPT", "REGR_R2", "REGR_SLOPE", "REGR_SXX", "REGR_SXY", "REGR_SYY", "ROW_NUMBER",
+    "SKEWNESS", "STDDEV_POP", "STDDEV_SAMP", "SUBSTRING", "SUM", "UPPER", "VAR_POP", "VAR_SAMP",
 )  # fmt: skip
 """The functions that are nodes of sqlglot; all others are calls by name."""
 _OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In)

@@ -24,6 +24,13 @@ _AFTER_LIST = (
     TokenType.R_PAREN,
     TokenType.WHERE,
 )
+_AFTER_MINUS = (
+    TokenType.ALL,
+    TokenType.DISTINCT,
+    TokenType.SELECT,
+    TokenType.VALUES,
+    TokenType.WITH,
+)
 _PARSER_FAILURES = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 _STATEMENTS = (
     exp.DDL,
@@ -61,6 +68,7 @@ def parse_tokens(
     `method` is a method of the parser, for text that must be of one kind, such as a condition.
     """
     _check_commas(script, tokens)
+    tokens = list(map(_set_operator, tokens, tokens[1:] + tokens[-1:], tokens[2:] + [None] * 2))
     allow_depth()
     flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
     flink.declared = script.functions
@@ -88,11 +96,22 @@ def parse_tokens(
     unsupported_constructs.check(script, query, tokens[0].start, tokens[-1].end + 1)
     if any(not select.expressions for select in query.find_all(exp.Select)):
         raise script.error("SELECT needs at least one column", tokens[0].start, tokens[0].end + 1)
-    if any(
-        select.is_star and not select.args.get("from_") for select in query.find_all(exp.Select)
-    ):
+    alone = (each for each in query.find_all(exp.Select) if not each.args.get("from_"))
+    items = (item for select in alone for item in select.expressions)
+    if any(item.is_star and not isinstance(item, exp.Subquery) for item in items):
         raise script.error("SELECT * needs a FROM", tokens[0].start, tokens[0].end + 1)
     return query
+
+
+def _set_operator(token: Token, after: Token, second: Token | None) -> Token:
+    """EXCEPT for MINUS, its name in other systems, before a query; any other token as it is."""
+    if after.token_type == TokenType.L_PAREN and second is not None:
+        after = second
+    if token.token_type != TokenType.VAR or token.text.upper() != "MINUS":
+        return token
+    if after.token_type not in _AFTER_MINUS:
+        return token
+    return Token(TokenType.EXCEPT, token.text, start=token.start, end=token.end)
 
 
 def parse_condition(text: str) -> exp.Expr:

@@ -109,6 +109,9 @@ class StrictParser(parser.Parser):
                 self.refuse(_CLAUSES["lateral_table"])
             if self._next.token_type == TokenType.VIEW:
                 self.refuse(_CLAUSES["lateral_view"])
+            if self._next.token_type == TokenType.UNNEST:
+                self._advance()  # An UNNEST may read the tables before it anyway.
+                return None
         return super()._parse_lateral()
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:

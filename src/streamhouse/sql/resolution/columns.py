@@ -290,8 +290,11 @@ def name_expressions(select: exp.Expr) -> None:
     for index, item in enumerate(select.expressions if isinstance(select, exp.Select) else ()):
         if not isinstance(item, exp.Alias | exp.Column | exp.Star | exp.Dot):
             name = exp.to_identifier(f"EXPR${index}", quoted=True)
-            # `exp.alias_` gives a subquery the alias of a table.
-            item.replace(exp.Alias(this=item.copy(), alias=name))
+            # `exp.alias_` gives a subquery the alias of a table, and copies the inner queries,
+            # which are named next.
+            alias = exp.Alias(alias=name)
+            item.replace(alias)
+            alias.set("this", item)
 
 
 def unaliased(item: exp.Expr) -> exp.Expr:
