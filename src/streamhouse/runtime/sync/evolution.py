@@ -277,7 +277,11 @@ class SchemaEvolution:
         """Alter one target, after ALTER TABLE of its tables whose rows stay as they are."""
         now = {id: altered.get(id, table) for id, table in before.items()}
         statement = "; ".join(dict.fromkeys(ddl.statement for ddl in ddls.values()))
-        wanted = self._wanted(target, [_found(table) for table in now.values()], statement)
+        found = [
+            FoundTable(table.names, table.definition, None, table.rows, None)
+            for table in now.values()
+        ]
+        wanted = self._wanted(target, found, statement)
         others = [table for id, table in now.items() if id not in ddls]
         spelt = self._options.spelt
         renamed = {old: spelt(new) for ddl in ddls.values() for old, new in ddl.renamed.items()}
@@ -376,10 +380,6 @@ def _joined(first: str, second: str) -> str:
     """Statements as one text."""
     text = second if first.startswith(UNKNOWN_STATEMENT) else f"{first}; {second}"
     return text if len(text) <= _SHOWN else f"…{text[-_SHOWN:]}"
-
-
-def _found(table: FollowedTable) -> FoundTable:
-    return FoundTable(table.names, table.definition, None, table.rows, None)
 
 
 def _differ(table: FollowedTable, ddl: DdlChange) -> bool:

@@ -224,11 +224,10 @@ class SyncQuery(JobQuery):
         for text in database.statements:
             self._notice(text)
         self._copy_comments(database)
-        rows, commit = snapshot.total() + changes.total(), self._committer.commit_of(written)
         return CountedBatch(
-            rows,
+            snapshot.total() + changes.total(),
             written.total("kinds"),
-            commit,
+            written.commit,
             {name: len(own) for name, own in written.messages.items()},
         )
 

@@ -103,13 +103,14 @@ class Report:
 
     def to_json(self) -> dict[str, object]:
         """The report as a JSON object."""
+        lags = [table.lag_s for table in self.tables if table.lag_s is not None]
         return {
             "seconds": round(self.seconds, 1),
             "tables": len(self.tables),
             "followed": self.followed,
             "snapshot_rows": sum(table.snapshot_rows for table in self.tables),
             "changes": sum(table.changes for table in self.tables),
-            "lag_s": self._lag(),
+            "lag_s": round(max(lags), 2) if lags else None,
             "table": [asdict(table) for table in self.tables],
         }
 
@@ -132,10 +133,6 @@ class Report:
         slowest = ", ".join(f"{table.table} {table.lag_s:.1f} s" for table in late[:_SHOWN])
         behind = f"behind: {slowest}" if slowest else "none is behind"
         return f"{len(self.tables)} tables followed, {changes:,} changes; {behind}"
-
-    def _lag(self) -> float | None:
-        lags = [table.lag_s for table in self.tables if table.lag_s is not None]
-        return round(max(lags), 2) if lags else None
 
 
 Listener = Callable[[Report], None]

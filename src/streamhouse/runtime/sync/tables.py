@@ -105,10 +105,7 @@ class SyncTables:
         if not followable:
             return 0
         old = self.table_set
-        if not self._options.names.merge_shards:
-            self._check_apart(old, followable)
-        own = {table.target for table in old.tables.values()}
-        targets = self._targets.ensure(followable, own)
+        targets = self._targets.ensure(followable, names_by_target(old.tables.values()))
         tables: list[FollowedTable] = []
         zone = old.zone
         for target in targets:
@@ -203,16 +200,6 @@ class SyncTables:
             notice = self._present.notice(target, names[target], scratch)
             if notice is not None:
                 self._notice(notice)
-
-    def _check_apart(self, old: TableSet, found: Sequence[FoundTable]) -> None:
-        taken = {table.target: table.full_name for table in old.tables.values()}
-        for table in found:
-            target = self._options.target(table.names)
-            if target in taken:
-                raise TableError(
-                    f"{table.full_name} and {taken[target]} would both be written to {target}; "
-                    "exclude one of them"
-                )
 
     def _foreign_keys(self, old: TableSet) -> ForeignKeys:
         """The foreign keys of now that change rows of followed tables without row events."""

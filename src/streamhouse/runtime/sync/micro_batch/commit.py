@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
@@ -66,11 +67,8 @@ class SyncCommitter:
         attempts = written.attempts
         if attempts is not None:
             self.remove_leftovers(written.messages, written.number, attempts)
-        return written
-
-    def commit_of(self, written: TaskResults) -> Commit | None:
-        """The last commits to all targets as one, as long as the longest of them."""
-        return Commit.of(written.messages, max(self._took_ms, default=0.0))
+        # The commits to all targets as one, as long as the longest of them.
+        return replace(written, commit=Commit.of(written.messages, max(self._took_ms, default=0.0)))
 
     def _written(self, frame: DataFrame) -> TaskResults | None:
         """Run a batch's tasks and commit; again if other writers outdate the files of a table."""

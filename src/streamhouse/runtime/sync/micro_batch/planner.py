@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
@@ -65,7 +66,8 @@ class SyncPlanner(TablesPlanner):
     startup position that the checkpoint has.
     """
 
-    def __init__(self, spec: SyncSpec) -> None:
+    def __init__(self, spec: SyncSpec, folder: Path) -> None:
+        """`folder`: of the job, which needs no files of its own there."""
         options, checkpoint = spec.options.mysql, spec.checkpoint
         session = Session(options)
         try:

@@ -38,6 +38,11 @@ from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
 log = logging.getLogger("streamhouse.query")
 
 
+def run(spec: SyncSpec, task: SyncTaskInput) -> Iterator[pa.RecordBatch]:
+    """Run a task of a batch; see `runtime.streaming.spark_data_source.Job`."""
+    return SyncTask(spec, task).run()
+
+
 class SyncTask:
     """Runs one `SyncTaskInput`; executors.
 
