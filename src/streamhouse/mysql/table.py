@@ -196,7 +196,8 @@ def definition_of(
     index, key = key_of(".".join(names), columns, keys)
     charset = None if collation is None else charset_of(str(collation))
     size = Size(int(rows or 0), int(row_bytes or 0))
-    consistent = is_consistent(engine)
+    # A transaction sees a table of InnoDB as of one point in time.
+    consistent = str(engine).lower() == "innodb"
     return TableDefinition(
         *names, columns, key, charset, consistent, index, size, foreign_keys=foreign_keys
     )
@@ -248,11 +249,6 @@ def check_key_exists(table: TableDefinition) -> None:
             f"MySQL table {table.full_name} has no primary key, and no unique key of NOT NULL "
             f"columns, which a sync needs; {add_key(table)}, or declare the table in a script"
         )
-
-
-def is_consistent(engine: str | None) -> bool:
-    """Whether a transaction sees a table of a storage engine as of one point in time."""
-    return str(engine).lower() == "innodb"
 
 
 def check_logged(table: str, kind: str, engine: str | None) -> None:

@@ -220,7 +220,7 @@ class MySqlSource(Source):
         tables = None if progress is None else self._planner.current_tables(progress)
         if progress is None or tables is None:
             return False
-        if self._planner.relay_log(tables, progress)[1] is None:
+        if self._planner.relay_log(tables, progress) is None:
             return self.latest_offset(offset) == offset
         state = self._planner.current_state(tables, progress)
         if state is None:
@@ -245,7 +245,8 @@ class MySqlSource(Source):
         position, snapshots = progress.position, Snapshots(len(progress.snapshot), left, size)
         names = [f"{database}.{name}" for database, name, _ in progress.shards.values()]
         tables = self._planner.tables_of(progress)
-        view, log_state = self._planner.relay_log(tables, progress)
+        view = self._planner.relay_log(tables, progress)
+        log_state = None if view is None else view.state()
         reader_state = source_state(snapshots, position, log_state, names)
         if progress.snapshot or view is None or log_state is None:
             return Lag(rows=left, state=reader_state)

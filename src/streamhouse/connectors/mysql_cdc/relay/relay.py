@@ -16,11 +16,9 @@ import pymysql
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, reset_error
-from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
-from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
-from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog
+from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.mysql.connection import Backoff, Session, is_lost, readable
 from streamhouse.mysql.options import MySqlOptions
@@ -178,7 +176,12 @@ class Relay:
         dump = BinlogDump(self._options, relay_log.state.end)
         # Before it looks whether it is stopped: `close` does the opposite.
         self._dump = dump
-        relay_log.connect(dump.track, f"MySQL at {self._options.address}", self._reread(relay_log))
+        selects = relay_log.selects
+        relay_log.connect(
+            dump.track,
+            f"MySQL at {self._options.address}",
+            lambda committed, before: read_prepared(self._options, selects, committed, before),
+        )
         checked = time.monotonic()
         try:
             while not self._stopped.is_set():
@@ -193,17 +196,12 @@ class Relay:
                 if len(block) < _SMALL_BLOCK:
                     # Gathers small transactions, which then need one write.
                     self._stopped.wait(_GATHER_S)
-                if _idle(block) and time.monotonic() - checked > _RESET_CHECK_S:
+                idle = HEADER.unpack_from(block)[1] in HEARTBEATS
+                if idle and time.monotonic() - checked > _RESET_CHECK_S:
                     checked = time.monotonic()
                     self._check_reset(relay_log.state.end)
         finally:
             dump.close()
-
-    def _reread(self, relay_log: RelayLog) -> ReadPrepared:
-        def read(committed: Committed, before: BinlogPosition) -> TransactionBuffer:
-            return read_prepared(self._options, relay_log.selects, committed, before)
-
-        return read
 
     def _explained(self, error: Exception, end: BinlogPosition) -> StreamhouseError:
         """The server's error in a readable form, or the error of a reset binlog."""
@@ -241,10 +239,6 @@ class Relay:
         while not self._stopped.is_set() and held_bytes(self.folder) > self._most:
             drop_old(self.folder, self._needed, None)
             self._stopped.wait(_FULL_S)
-
-
-def _idle(block: bytes) -> bool:
-    return HEADER.unpack_from(block)[1] in HEARTBEATS
 
 
 def own_folder(root: Path) -> tuple[Path, ExitStack]:

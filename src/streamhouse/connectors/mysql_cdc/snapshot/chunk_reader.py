@@ -138,8 +138,9 @@ class ChunkReader:
             done = low
             try:
                 for rows in self._pieces(Chunk(low, chunk.high)):
-                    self._check_keys(rows)
-                    done = self._key_of_last(rows)
+                    for column, at in zip(self._captured.table.key, self._key_at, strict=True):
+                        check_key(column, rows[at])
+                    done = self._text_key(rows, len(rows[0]) - 1)
                     yield self._writer.snapshot(self._unchanged(rows))
                 break
             except (pymysql.err.MySQLError, OSError) as error:
@@ -204,10 +205,6 @@ class ChunkReader:
             for index in indexes:
                 mask[index] = self._text_key(rows, int(index)) in self._rows_at_position
         return [column.filter(pa.array(~mask)) for column in rows] if mask.any() else rows
-
-    def _check_keys(self, rows: Columns) -> None:
-        for column, at in zip(self._captured.table.key, self._key_at, strict=True):
-            check_key(column, rows[at])
 
     def _statement(self, chunk: Chunk) -> tuple[str, list[Any]]:
         key = self._captured.table.key
@@ -300,9 +297,6 @@ class ChunkReader:
         ]
         befores = rows.befores().to_pylist()
         return zip(befores, zip(*keys, strict=True), zip(*values, strict=True), strict=True)
-
-    def _key_of_last(self, rows: Columns) -> KeyJson:
-        return self._text_key(rows, len(rows[0]) - 1)
 
     def _text_key(self, rows: Columns, index: int) -> KeyJson:
         columns = self._captured.table.key

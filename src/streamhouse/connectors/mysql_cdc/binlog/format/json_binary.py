@@ -125,10 +125,6 @@ def _opaque(kind: int, data: bytes) -> str:
     return _quoted(f"base64:type{kind}:" + "\n".join(lines))
 
 
-def _decimal(data: bytes) -> str:
-    return decimal_text_reader(data[0], data[1])(data[2:])
-
-
 def _packed_time(data: bytes) -> tuple[str, int, str]:
     """The sign, the packed days, and the time of day in MySQL's packed form."""
     packed = int.from_bytes(data, "little", signed=True)
@@ -143,10 +139,6 @@ def _date_of(days: int) -> str:
     return f"{year:04d}-{month:02d}-{days & 31:02d}"
 
 
-def _date(data: bytes) -> str:
-    return f'"{_date_of(_packed_time(data)[1])}"'
-
-
 def _datetime(data: bytes) -> str:
     _, days, clock = _packed_time(data)
     return f'"{_date_of(days)} {clock}"'
@@ -159,8 +151,8 @@ def _time(data: bytes) -> str:
 
 
 _OPAQUE_READERS: dict[int, Callable[[bytes], str]] = {
-    _DECIMAL: _decimal,
-    _DATE: _date,
+    _DECIMAL: lambda data: decimal_text_reader(data[0], data[1])(data[2:]),
+    _DATE: lambda data: f'"{_date_of(_packed_time(data)[1])}"',
     _TIME: _time,
     _DATETIME: _datetime,
     _TIMESTAMP: _datetime,

@@ -49,7 +49,8 @@ def column_spec(name: str, words: TokenCursor, charset: str | None, mariadb: boo
     spec = ColumnSpec(words)
     if kind == "SERIAL":
         spec.null, spec.auto_increment = False, True
-    if column is not None and (column.data_type in TEXT_BYTES or _is_text(column)):
+    texts = (*TEXT_BYTES, "char", "varchar", "enum", "set")
+    if column is not None and column.data_type in texts:
         column = _with_charset(column, spec, charset)
     timestamp = column is None or column.data_type == "timestamp"
     nullable = spec.null is not False and not spec.is_key
@@ -63,10 +64,6 @@ def column_spec(name: str, words: TokenCursor, charset: str | None, mariadb: boo
     if not (spec.unknown or (timestamp and spec.null is None)):
         spec.column = column
     return spec
-
-
-def _is_text(column: MySqlColumn) -> bool:
-    return column.data_type in ("char", "varchar", "enum", "set")
 
 
 def _type_word(words: TokenCursor) -> str:
