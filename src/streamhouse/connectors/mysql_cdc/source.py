@@ -217,8 +217,10 @@ class MySqlSource(Source):
     def caught_up(self, offset: Offset) -> bool:
         """Whether the server has no change of the tables after `offset`; driver only."""
         progress = DatabaseProgress.from_offset(offset)
-        tables = None if progress is None else self._planner.current_tables(progress)
-        if progress is None or tables is None:
+        if progress is None or progress.snapshot:
+            return False
+        tables = self._planner.tables_of(progress)
+        if self._tables.new(tables.values()):
             return False
         if self._planner.relay_log(tables, progress) is None:
             return self.latest_offset(offset) == offset

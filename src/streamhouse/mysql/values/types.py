@@ -103,6 +103,7 @@ _PLAIN: dict[Family, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _OFFSET = re.compile(r"([+-])([01]?\d):([0-5]\d)")
+_LENGTH = re.compile(r"\((\d+)\)")
 _ZEROS = re.compile(r"^(-?)0+(?=\d)")
 _TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d+))?$")
 
@@ -126,6 +127,12 @@ class MySqlColumn:
     charset: str | None = None
     collation: str | None = None
     extra: str = ""
+
+    @property
+    def declared_length(self) -> int | None:
+        """The number in parentheses of the column's type; None if there is none."""
+        match = _LENGTH.search(self.column_type)
+        return None if match is None else int(match[1])
 
     @property
     def unsigned(self) -> bool:

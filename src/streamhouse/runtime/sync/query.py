@@ -12,16 +12,16 @@ from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspe
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_startup import (
+    STARTUP_FILE,
     absent_tables,
-    read_startup,
     sync_startup,
-    write_startup,
 )
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
 from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.position import BinlogPosition, BinlogState
@@ -257,7 +257,8 @@ class SyncQuery(JobQuery):
             return self._checked(resume.position, resume.binlog_state, server)
         if not self._options.mysql.starts_in_the_past:
             return None, None
-        past = read_startup(self._checkpoint.path)
+        written = read_json(self._checkpoint.path / STARTUP_FILE)
+        past = DatabaseProgress.from_offset(written or {})
         if past is None or self._table_sets.latest_number() < past.table_set:
             past = sync_startup(self._session, self._options.mysql, server)
             self._past = past, server
@@ -284,7 +285,8 @@ class SyncQuery(JobQuery):
         self._past = None
         options = self._options.mysql
         gone = absent_tables(start, tables, self._session, options, server)
-        write_startup(self._checkpoint.path, replace(start, table_set=table_set, gone=gone))
+        start = replace(start, table_set=table_set, gone=gone)
+        replace_json(self._checkpoint.path / STARTUP_FILE, start.to_offset())
 
     def _join(self, tables: Sequence[FollowedTable]) -> None:
         """Prepare for new tables, before a batch reads them."""

@@ -160,8 +160,7 @@ class ProgressReports:
         if batches == self._batches and not due:
             return
         self._batches = batches
-        report = Report(now - self._began, self._query.progress.states())
-        self._states = report.tables
+        report = self._reported()
         complete = bool(report.tables) and report.followed == len(report.tables)
         first, self._complete = complete and not self._complete, complete
         if (due or first) and self._listener is not None:
@@ -178,10 +177,14 @@ class ProgressReports:
     def close(self) -> None:
         """Report once more, at the end."""
         if self._batches:
-            report = Report(time.monotonic() - self._began, self._query.progress.states())
-            self._states = report.tables
+            report = self._reported()
             if self._listener is not None:
                 self._listener(report)
+
+    def _reported(self) -> Report:
+        report = Report(time.monotonic() - self._began, self._query.progress.states())
+        self._states = report.tables
+        return report
 
 
 def sync_mysql_table(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChanges
@@ -18,27 +17,17 @@ from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableR
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, StatementLog
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server
 
-_FILE = "start.json"
+STARTUP_FILE = "start.json"
+"""Where a sync begins, a `DatabaseProgress`; in its checkpoint before the first table set.
+
+Tables in its `gone` are not read before a statement creates them.
+"""
 _SHOWN = 3
-
-
-def write_startup(checkpoint: Path, start: DatabaseProgress) -> None:
-    """Write where a sync begins to its checkpoint, before the sync's first table set.
-
-    Tables in `gone` are not read before a statement creates them.
-    """
-    replace_json(checkpoint / _FILE, start.to_offset())
-
-
-def read_startup(checkpoint: Path) -> DatabaseProgress | None:
-    """Read what `write_startup` has written; None if the checkpoint has nothing."""
-    return DatabaseProgress.from_offset(read_json(checkpoint / _FILE) or {})
 
 
 def sync_startup(session: Session, options: MySqlOptions, server: Server) -> DatabaseProgress:

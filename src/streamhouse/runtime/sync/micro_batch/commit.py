@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame
 
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import CommitConflictError
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
@@ -159,7 +158,7 @@ class SyncHolds:
             self._hold(target, 0 if known else self._first(target, replayed))
 
     def _first(self, target: str, replayed: bool) -> int:
-        table = self._address(target).open()
+        table = self._spec.address(target).open()
         if replayed:
             return table.latest_snapshot_id() or 1
         return first_position(table, self._spec.query_id, self._checkpoint)
@@ -173,7 +172,7 @@ class SyncHolds:
         for target in targets:
             if now - self._moved.get(target, 0.0) < MOVE_S:
                 continue
-            latest = self._address(target).follow().latest_snapshot_id() or 1
+            latest = self._spec.address(target).follow().latest_snapshot_id() or 1
             if latest != self._position.get(target):
                 self._hold(target, latest)
 
@@ -191,7 +190,4 @@ class SyncHolds:
             self._moved[target] = time.monotonic()
 
     def _consumers(self, target: str) -> Consumers:
-        return Consumers(self._address(target).follow())
-
-    def _address(self, target: str) -> TableAddress:
-        return self._spec.address(target)
+        return Consumers(self._spec.address(target).follow())

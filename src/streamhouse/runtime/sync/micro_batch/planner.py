@@ -27,7 +27,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     Stale,
 )
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
-from streamhouse.connectors.mysql_cdc.database.sync_startup import read_startup
+from streamhouse.connectors.mysql_cdc.database.sync_startup import STARTUP_FILE
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
@@ -36,7 +36,9 @@ from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
     TableVersions,
 )
 from streamhouse.connectors.mysql_cdc.database.tables_planner import BATCH_CHUNKS, TablesPlanner
+from streamhouse.connectors.mysql_cdc.relay.files import bounded
 from streamhouse.connectors.mysql_cdc.relay.state import BATCH_BYTES, RelayState, RelayView
+from streamhouse.durable_files import read_json
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
@@ -78,7 +80,7 @@ class SyncPlanner(TablesPlanner):
         super().__init__(options, session, server, spec.relay, spec.options.skips_snapshot)
         self._spec = spec
         self._table_sets, self._versions = TableSets(checkpoint), TableVersions(checkpoint)
-        self._startup = read_startup(checkpoint) if options.starts_in_the_past else None
+        self._startup = read_json(checkpoint / STARTUP_FILE) if options.starts_in_the_past else None
         self._follower = SchemaEvolution(spec.options, AddedColumns(checkpoint), spec.query_id)
         self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
         self._unread_targets = UnreadTargets(checkpoint)
@@ -174,7 +176,7 @@ class SyncPlanner(TablesPlanner):
 
     def _begin(self, newest: TableSet) -> Offset:
         if self._startup is not None:
-            return self._startup.to_offset()
+            return dict(self._startup)
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         position, binlog_state = self._binlog.snapshot_position(self._current)
         self._binlog.check_prepared(position)
@@ -197,7 +199,7 @@ class SyncPlanner(TablesPlanner):
         view = self._relay_log()
         bound = position
         if before.stale and view is not None:
-            bound = view.bounded(before.position, position, BATCH_BYTES)
+            bound = bounded(view.folder, before.position, position, BATCH_BYTES)
         before, group = self._next_statements(before, newest, bound)
         if group:
             return self._up_to_statements(before, newest, group, added)

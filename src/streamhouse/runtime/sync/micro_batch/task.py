@@ -68,7 +68,9 @@ class SyncTask:
         try:
             self._read_changes()
             self._writers.flush()
-            by_target = self._by_target()
+            by_target: dict[str, list[int]] = {}
+            for number, part in enumerate(self._task.parts):
+                by_target.setdefault(part.table.target, []).append(number)
             for target, numbers in by_target.items():
                 with self._unread_if_altered(target):
                     self._read_rows(target, numbers)
@@ -91,12 +93,6 @@ class SyncTask:
             log.info("%s: not read: %s", target, error)
             self._unread.append(target)
             self._writers.discard(target)
-
-    def _by_target(self) -> dict[str, list[int]]:
-        targets: dict[str, list[int]] = {}
-        for number, part in enumerate(self._task.parts):
-            targets.setdefault(part.table.target, []).append(number)
-        return targets
 
     def _read_changes(self) -> None:
         end = DatabaseProgress.from_offset(self._task.end["source"])

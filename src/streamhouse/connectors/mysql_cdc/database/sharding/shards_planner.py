@@ -86,11 +86,6 @@ class ShardsPlanner(TablesPlanner):
             return start
         return self._next_changes(start, before, newest, max_rows)
 
-    def current_tables(self, progress: DatabaseProgress) -> Tables | None:
-        """The tables that a stream reads; None if rows of some of them are not read yet."""
-        tables = self.tables_of(progress)
-        return None if progress.snapshot or self._shards.new(tables.values()) else tables
-
     def tables_of(self, progress: DatabaseProgress) -> Tables:
         names = [(database, name) for database, name, _ in progress.shards.values()]
         tables = _by_id(self._shards.selected(names))
