@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import MODES, TypeMapping
+from streamhouse.connectors.mysql_cdc.database.type_mapping import MODES, TypeMapping
 from streamhouse.errors import TableError
 from streamhouse.mysql.columns import selected_columns
 from streamhouse.mysql.options import parse

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.part_reader import (
     PartReader,
     TablePart,
@@ -21,13 +22,8 @@ from streamhouse.connectors.mysql_cdc.database.part_reader import (
     key_group_count,
 )
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.sharding.shards import (
-    ONE,
-    ShardTables,
-    expressions,
-)
-from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.shards import ONE, ShardTables, expressions
+from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.lag import (
     ChangeCounts,
     Snapshots,

@@ -11,23 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import (
     FOREIGN_KEY,
     UNKNOWN_STATEMENT,
     DatabaseProgress,
     Stale,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.failpoint import ALTERED_STEP, reached
-from streamhouse.runtime.sync.existing_rows.present_rows import (
-    PresentRows,
-    bound_target,
-    names_by_target,
-)
-from streamhouse.runtime.sync.existing_rows.reload import check_reloadable
 from streamhouse.runtime.sync.mapping.reconciliation import (
     Reconciliation,
     Wanted,
@@ -36,6 +30,8 @@ from streamhouse.runtime.sync.mapping.reconciliation import (
 )
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.present_rows import PresentRows, bound_target, names_by_target
+from streamhouse.runtime.sync.reload import check_reloadable
 from streamhouse.runtime.sync.schema_changes import AddedColumns
 from streamhouse.sql.schema_changes import DropColumn, MoveColumn, RenameColumn, SchemaChange
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack, get_type_hints
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableFilter
-from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import NOT_BOOL, TypeMapping
+from streamhouse.connectors.mysql_cdc.database.discovery import TableFilter
+from streamhouse.connectors.mysql_cdc.database.type_mapping import NOT_BOOL, TypeMapping
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE, TIME
 from streamhouse.errors import OptionError
 from streamhouse.mysql.options import MySqlOptions, parse, without_effect

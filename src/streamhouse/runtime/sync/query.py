@@ -10,15 +10,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_startup import (
     STARTUP_FILE,
     absent_tables,
     sync_startup,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets, TableVersions
 from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.durable_files import read_json, replace_json
@@ -32,23 +32,23 @@ from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.sync.existing_rows.present_rows import (
+from streamhouse.runtime.sync.commit import SyncCommitter, SyncHolds
+from streamhouse.runtime.sync.mapping.targets import CreatedTables, Targets
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.present_rows import (
     FromScratch,
     PresentRows,
     note_server,
     why_other_rows,
 )
-from streamhouse.runtime.sync.mapping.targets import CreatedTables, Targets
-from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter, SyncHolds
-from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, UnreadTargets
-from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.source_progress import SyncProgress
+from streamhouse.runtime.sync.spec import SyncSpec, UnreadTargets
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
 from streamhouse.source import Offset
 
 
 class SyncQuery(JobQuery):
-    """Runs a sync with a checkpoint; on the driver. `micro_batch.commit` commits its batches."""
+    """Runs a sync with a checkpoint; on the driver. `sync.commit` commits its batches."""
 
     spec: SyncSpec
     progress: SyncProgress

@@ -9,17 +9,14 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from streamhouse.close_matches import nearest
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, FoundTable
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     check_parents,
     parent_needed,
     unfollowed,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
-    Discovery,
-    FoundTable,
-)
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.mysql.columns import server_zone
 from streamhouse.mysql.connection import Session
@@ -28,15 +25,15 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server, TableNames
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.table_name import name_fault
-from streamhouse.runtime.sync.existing_rows.present_rows import (
+from streamhouse.runtime.sync.mapping.targets import CreatedTables, Target, Targets
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.present_rows import (
     FromScratch,
     PresentRows,
     bound_target,
     names_by_target,
 )
-from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
-from streamhouse.runtime.sync.mapping.targets import CreatedTables, Target, Targets
-from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.reload import why_not_reloadable
 
 _SHOWN = 5
 ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]

@@ -14,9 +14,9 @@ from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChanges
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, StatementLog
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions

@@ -17,10 +17,10 @@ from streamhouse.connectors.mysql_cdc.binlog.startup import (
     position_on_other_server,
 )
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.part_reader import ALL_ROWS, TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.statement_scan import StatementLog
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.relay.state import RelayedBatches, RelayView
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
 from streamhouse.errors import AlteredTableError

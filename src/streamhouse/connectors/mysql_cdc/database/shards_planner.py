@@ -13,14 +13,14 @@ from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, reset_er
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
-from streamhouse.connectors.mysql_cdc.database.sharding.shards import ShardTables
-from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import (
+from streamhouse.connectors.mysql_cdc.database.followed_table import (
     FollowedTable,
     offset_part,
     table_at,
 )
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
+from streamhouse.connectors.mysql_cdc.database.shards import ShardTables
+from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
 from streamhouse.connectors.mysql_cdc.database.tables_planner import TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError

@@ -46,11 +46,11 @@ class SyncSpec:
 
     @property
     def planner(self) -> str:
-        return "streamhouse.runtime.sync.micro_batch.planner:SyncPlanner"
+        return "streamhouse.runtime.sync.planner:SyncPlanner"
 
     @property
     def task(self) -> str:
-        return "streamhouse.runtime.sync.micro_batch.task:run"
+        return "streamhouse.runtime.sync.task:run"
 
 
 @dataclass(frozen=True)

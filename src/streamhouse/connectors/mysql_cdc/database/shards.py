@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
+from streamhouse.connectors.mysql_cdc.database.discovery import (
     Discovery,
     FoundTable,
     TableFilter,
     options_of,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.errors import TableError
 from streamhouse.mysql.columns import check_columns, selected_columns, server_zone
 from streamhouse.mysql.connection import Session

@@ -15,6 +15,8 @@ from pathlib import Path
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     altered_parents,
     check_parents,
@@ -28,13 +30,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
 )
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
 from streamhouse.connectors.mysql_cdc.database.sync_startup import STARTUP_FILE
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
-    TableSet,
-    TableSets,
-    TableVersions,
-)
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets, TableVersions
 from streamhouse.connectors.mysql_cdc.database.tables_planner import BATCH_CHUNKS, TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
 from streamhouse.connectors.mysql_cdc.relay.state import BATCH_BYTES, RelayState, RelayView
@@ -45,13 +41,8 @@ from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import check_server
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.sync.evolution import SchemaEvolution
-from streamhouse.runtime.sync.micro_batch.spec import (
-    SyncSpec,
-    SyncTaskInput,
-    UnreadTargets,
-    task_groups,
-)
 from streamhouse.runtime.sync.schema_changes import AddedColumns
+from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput, UnreadTargets, task_groups
 from streamhouse.runtime.sync.tables import needed_zone
 from streamhouse.source import Offset
 

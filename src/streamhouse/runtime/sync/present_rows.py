@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.durable_files import replace_text
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -23,8 +23,8 @@ from streamhouse.runtime.reset.reset import empty_target, find_table, remove_unf
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import unregister_checkpoints
 from streamhouse.runtime.state.table_writers import has_rows, lineage_definitions, other_writers
-from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.reload import why_not_reloadable
 
 
 class FromScratch:

@@ -29,7 +29,7 @@ from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import first_position
 from streamhouse.runtime.streaming.batch_commit import TaskResults
-from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, UnreadTargets
+from streamhouse.runtime.sync.spec import SyncSpec, UnreadTargets
 
 log = logging.getLogger("streamhouse.query")
 _THREADS = 4

@@ -31,9 +31,9 @@ from streamhouse.mysql.values.table_errors import errors_of
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
-from streamhouse.runtime.sync.existing_rows.reload import Reload, kept_columns
 from streamhouse.runtime.sync.mapping.rows import TargetRows
-from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
+from streamhouse.runtime.sync.reload import Reload, kept_columns
+from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
 
 log = logging.getLogger("streamhouse.query")
 
