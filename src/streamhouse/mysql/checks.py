@@ -54,12 +54,14 @@ def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]
     """
     session = Session(options)
     try:
-        version, encryption = _connected(session)
+        version = str(session.rows("SELECT VERSION()")[0][0])
+        cipher = session.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1]
     except StreamhouseError as error:
         session.close()
         missing = Requirement("connection", "missing", "failed", str(error), str(error))
         return Checked(options.address, "", (missing,))
     try:
+        encryption = f"encrypted by {cipher}" if cipher else "not encrypted"
         found = [Requirement("connection", "ok", encryption)]
         variables = variables_of(session)
         found += server_requirements(session, options, variables)
@@ -74,12 +76,6 @@ def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]
         return Checked(options.address, version, tuple(found))
     finally:
         session.close()
-
-
-def _connected(session: Session) -> tuple[str, str]:
-    version = str(session.rows("SELECT VERSION()")[0][0])
-    cipher = session.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1]
-    return version, f"encrypted by {cipher}" if cipher else "not encrypted"
 
 
 def _select(session: Session) -> Requirement:

@@ -194,7 +194,7 @@ def definition_of(
     kind, engine, collation, rows, row_bytes = facts
     check_logged(".".join(names), kind, engine)
     index, key = key_of(".".join(names), columns, keys)
-    charset = None if collation is None else charset_of(str(collation))
+    charset = None if collation is None else str(collation).partition("_")[0]
     size = Size(int(rows or 0), int(row_bytes or 0))
     # A transaction sees a table of InnoDB as of one point in time.
     consistent = str(engine).lower() == "innodb"
@@ -274,11 +274,6 @@ def check_logged(table: str, kind: str, engine: str | None) -> None:
             f"MySQL table {table} has the storage engine {engine}, which is not supported: "
             "the binlog may lack changes of its rows; use InnoDB"
         )
-
-
-def charset_of(collation: str) -> str:
-    """The character set of a collation."""
-    return collation.partition("_")[0]
 
 
 def load_columns(session: Session, options: MySqlOptions) -> tuple[MySqlColumn, ...]:

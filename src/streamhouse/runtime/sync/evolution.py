@@ -141,14 +141,9 @@ class SchemaEvolution:
             self._check_only_writer(target, stale, tables.values())
         if not found:
             return PreparedReload([], deletes)
-        columns = [
-            column
-            for id, followed in tables.items()
-            for column in self._mapped(followed) if id in found
-        ]  # fmt: skip
         wanted = self._wanted(target, list(found.values()), stale.statement)
         renamed = {old: self._options.spelt(new) for old, new in stale.renamed.items()}
-        known = dict(columns)
+        known = dict(column for id in tables if id in found for column in self._mapped(tables[id]))
         leftover = self._added.of(target) - known.keys()
         wanted = replace(
             wanted,

@@ -24,7 +24,7 @@ from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
-from streamhouse.mysql.position import BinlogPosition, BinlogState
+from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server, check_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_description import QueryDescription
@@ -86,7 +86,7 @@ class SyncQuery(JobQuery):
         self._relay: Relay | None = None
         self._watch: TableWatch | None = None
         self._moved_from: Offset | None = None
-        self._past: tuple[DatabaseProgress, Server] | None = None
+        self._past: DatabaseProgress | None = None
         self._committer: SyncCommitter | None = None
 
     # -- for the pipeline and its reporter
@@ -113,7 +113,7 @@ class SyncQuery(JobQuery):
     def create_tables(self) -> None:
         """Find the tables, and create those that are missing in Paimon."""
         self._check_origin()
-        server = check_server(self._session, self._options.mysql)
+        server = self._server = check_server(self._session, self._options.mysql)
         position, gtids = self._resume_position(server)
         folder, held = own_folder(self._checkpoint.path / FOLDER)
         self._relay = Relay(
@@ -251,24 +251,19 @@ class SyncQuery(JobQuery):
             self._holds.before_commit(targets)
 
     def _resume_position(self, server: Server) -> tuple[BinlogPosition | None, str | None]:
-        """Where the binlog is read from, after which GTIDs; None: from its end on."""
-        resume = self.progress.database
-        if resume is not None:
-            return self._checked(resume.position, resume.binlog_state, server)
-        if not self._options.mysql.starts_in_the_past:
-            return None, None
-        written = read_json(self._checkpoint.path / STARTUP_FILE)
-        past = DatabaseProgress.from_offset(written or {})
-        if past is None or self._table_sets.latest_number() < past.table_set:
-            past = sync_startup(self._session, self._options.mysql, server)
-            self._past = past, server
-        return self._checked(past.position, past.binlog_state, server)
+        """Where the binlog is read from, after which GTIDs; None: from its end on.
 
-    def _checked(
-        self, position: BinlogPosition, state: BinlogState, server: Server
-    ) -> tuple[BinlogPosition, str | None]:
-        """The position in this server's binlog; raises `DataLossError` if that lacks it."""
-        options = self._options.mysql
+        Raises `DataLossError` if this server's binlog lacks the position.
+        """
+        options, progress = self._options.mysql, self.progress.database
+        if progress is None and options.starts_in_the_past:
+            written = read_json(self._checkpoint.path / STARTUP_FILE)
+            progress = DatabaseProgress.from_offset(written or {})
+            if progress is None or self._table_sets.latest_number() < progress.table_set:
+                progress = self._past = sync_startup(self._session, options, server)
+        if progress is None:
+            return None, None
+        position, state = progress.position, progress.binlog_state
         binlog = BinlogInspector(self._session, options, server)
         moved = position_on_other_server(self._session, options, server, binlog, state)
         if moved is not None:
@@ -281,10 +276,8 @@ class SyncQuery(JobQuery):
         """Note where the first tables begin, before a batch reads them."""
         if self._past is None or not tables:
             return
-        start, server = self._past
-        self._past = None
-        options = self._options.mysql
-        gone = absent_tables(start, tables, self._session, options, server)
+        start, self._past = self._past, None
+        gone = absent_tables(start, tables, self._session, self._options.mysql, self._server)
         start = replace(start, table_set=table_set, gone=gone)
         replace_json(self._checkpoint.path / STARTUP_FILE, start.to_offset())
 

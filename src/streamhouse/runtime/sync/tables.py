@@ -79,7 +79,12 @@ class SyncTables:
         """
         with self._lock:
             old = self.table_set
-            keys = self._foreign_keys(old)
+            names = old.by_names()
+            # Those of now that change rows of followed tables without row events.
+            keys: ForeignKeys = {}
+            if names:
+                databases = {database for database, _ in names}
+                keys = unlogged_foreign_keys(self._session, databases, names)
             self._drop_unselected(old)
             self._targets.set_options(table.target for table in self.table_set.tables.values())
             self._add(self._discovery.found(self.table_set.by_names()))
@@ -197,12 +202,6 @@ class SyncTables:
             notice = self._present.notice(target, names[target], scratch)
             if notice is not None:
                 self._notice(notice)
-
-    def _foreign_keys(self, old: TableSet) -> ForeignKeys:
-        """The foreign keys of now that change rows of followed tables without row events."""
-        names = old.by_names()
-        databases = {database for database, _ in names}
-        return unlogged_foreign_keys(self._session, databases, names) if names else {}
 
     def _check_comparable(self, tables: Iterable[FollowedTable]) -> None:
         """Raise `TableError` for a target that foreign keys change, and that cannot be compared."""

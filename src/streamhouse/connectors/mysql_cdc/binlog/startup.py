@@ -107,15 +107,6 @@ def position_on_other_server(
     )
 
 
-def interrupted_batch(options: MySqlOptions) -> DataLossError:
-    """The error for a batch that was planned on another server, and not read there."""
-    return DataLossError(
-        f"MySQL at {options.address} is another server than the one on which an interrupted batch "
-        f"of {options.name} was planned, which must read the same changes again; let the query "
-        f"finish it on the former server, or {START_AGAIN}"
-    )
-
-
 def _searched_position(
     session: Session, options: MySqlOptions, server: Server
 ) -> tuple[BinlogPosition, Skip | None]:

@@ -155,17 +155,12 @@ class StatementCheck:
             self._temporary.add((where.file, statement.thread, name))
         for name in parsed.dropped:
             self._temporary.discard((where.file, statement.thread, name))
-        if parsed.created or parsed.dropped:
-            self._note_hidden(where)
-
-    def _note_hidden(self, where: BinlogPosition) -> None:
-        """Set in `known` which sessions hide the table: those of the current binlog file."""
-        if self.known is not None:
-            name = self._captured.parsed_name
+        if self.known is not None and (parsed.created or parsed.dropped):
+            # The sessions that hide the table: those of the current binlog file.
             hidden = sorted(
                 (file, thread)
                 for file, thread, other in self._temporary
-                if other == name and file == where.file
+                if other == self._captured.parsed_name and file == where.file
             )
             self.known = replace(self.known, hidden_in=tuple(hidden))
 

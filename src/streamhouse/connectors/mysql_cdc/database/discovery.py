@@ -29,7 +29,8 @@ from streamhouse.mysql.table import (
 _TABLES = f"""
 SELECT table_schema, table_name, table_comment, {TABLE_FACTS}
 FROM information_schema.tables WHERE table_schema IN %s"""
-_NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
+NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
+"""The names of all tables and views of some databases."""
 _NO_VIEWS = " AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 _COLUMNS = f"""
 SELECT table_schema, table_name, column_comment, {COLUMN_FACTS} FROM information_schema.columns
@@ -93,7 +94,7 @@ class Discovery:
         databases = self._databases()
         if not databases:
             return set()
-        rows = self._session.rows(_NAMES + self._kinds, [databases])
+        rows = self._session.rows(NAMES + self._kinds, [databases])
         found = {(str(database), str(name)) for database, name in rows}
         return {names for names in found if self._filter.selects(*names)}
 

@@ -265,30 +265,21 @@ def relay_startup(
     it drops events if it gets too large. None: it may drop events from its start on.
     """
     current = server.position(session)
-    files = _Files(log_files(session))
-    behind = [at for at in sorted(resume_positions) if files.has(at) and at < current]
+    sizes = dict(log_files(session))
+    names = list(sizes)
+
+    def between(start: BinlogPosition, end: BinlogPosition) -> int:
+        files = names[names.index(start.file) : names.index(end.file)]
+        return sum(sizes[file] for file in files) - start.pos + end.pos
+
+    behind = [at for at in sorted(resume_positions) if at.file in sizes and at < current]
     if not behind:
         return current, None
     first = behind[0]
-    if most_bytes is None or files.bytes_between(first, current) <= most_bytes:
+    if most_bytes is None or between(first, current) <= most_bytes:
         return first, None
     together = all_known and len(behind) == len(resume_positions)
-    if together and files.bytes_between(first, behind[-1]) <= most_bytes:
+    if together and between(first, behind[-1]) <= most_bytes:
         return first, current
-    near = [at for at in behind if files.bytes_between(at, current) <= most_bytes]
+    near = [at for at in behind if between(at, current) <= most_bytes]
     return near[0] if near else current, None
-
-
-class _Files:
-    """The server's binlog files with their sizes, oldest first."""
-
-    def __init__(self, files: Sequence[tuple[str, int]]) -> None:
-        self._names = [name for name, _ in files]
-        self._sizes = [size for _, size in files]
-
-    def has(self, position: BinlogPosition) -> bool:
-        return position.file in self._names
-
-    def bytes_between(self, start: BinlogPosition, end: BinlogPosition) -> int:
-        first, last = self._names.index(start.file), self._names.index(end.file)
-        return sum(self._sizes[first:last]) - start.pos + end.pos

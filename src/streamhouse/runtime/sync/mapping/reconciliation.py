@@ -160,7 +160,7 @@ class Reconciliation:
             raise self._error(
                 f"it makes column '{name}' {column.type}, and {before} cannot become that in Paimon"
             )
-        other_kind = narrower and _is_text(own.type) and not _is_text(column.type)
+        other_kind = narrower and _kind(own.type) == "text" and _kind(column.type) != "text"
         if name in self._keys:
             self._keep_key(column, own)
             return
@@ -287,10 +287,6 @@ def refused_key(target: str, statement: str, why: str) -> SchemaChangeError:
         f"table. To follow it again, drop {target}, and sync it alone, with another --name; "
         "nothing after the statement was written to it"
     )
-
-
-def _is_text(kind: str) -> bool:
-    return _kind(kind) == "text"
 
 
 def _kind(kind: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -218,6 +219,7 @@ class Targets:
         `lenient`: columns of types that cannot be merged become STRING.
         """
         merged: dict[str, Column] = {}
+        having = Counter[str]()
         for source in sources:
             own: set[str] = set()
             for column in self._columns(source):
@@ -227,12 +229,13 @@ class Targets:
                         "case, as the catalog is not case-sensitive; rename one"
                     )
                 own.add(column.name)
+                having[column.name] += 1
                 other = merged.get(column.name)
                 merged[column.name] = (
                     column if other is None else _merged(source, other, column, lenient)
                 )
         for name, column in merged.items():
-            if not all(self._has(source, name) for source in sources):
+            if having[name] < len(sources):
                 merged[name] = replace(column, nullable=True)
         columns = list(merged.values()) + self._added(identifier, merged)
         names = [column.name for column in columns]
@@ -255,11 +258,6 @@ class Targets:
             )
             for column in table.columns
         ]
-
-    def _has(self, source: FoundTable, name: str) -> bool:
-        assert source.definition is not None
-        spelt = self._options.spelt
-        return any(spelt(column.name) == name for column in source.definition.columns)
 
     def _added(self, identifier: str, columns: Mapping[str, Column]) -> list[Column]:
         kinds = {name: column.type for name, column in columns.items()}

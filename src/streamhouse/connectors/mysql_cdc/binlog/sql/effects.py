@@ -141,7 +141,9 @@ def _create(words: TokenCursor, database: str) -> Effects:
         words.skip("IF", "NOT", "EXISTS")
         table = words.table(database)
         rest = words.rest()
-        fills = _selects(rest)
+        # With a query, whose rows it inserts.
+        selects = any(token.kind is Kind.WORD and token.text.upper() == "SELECT" for token in rest)
+        fills = selects or not {"TABLE", "VALUES"}.isdisjoint(outer_words(rest))
         if temporary:
             return Effects(created=(table,), writes=fills, target=table)
         what = EffectKind.REPLACED if replace else EffectKind.CREATED
@@ -157,13 +159,6 @@ def _create(words: TokenCursor, database: str) -> Effects:
         spec = [Token(Kind.WORD, "ADD"), Token(Kind.WORD, "UNIQUE" if unique else "INDEX")]
         return Effects((Effect(EffectKind.ALTERED, words.table(database), [spec], ignore),))
     return _object(words)
-
-
-def _selects(rest: Sequence[Token]) -> bool:
-    """Whether the rest of a CREATE TABLE has a query, whose rows it inserts."""
-    if any(token.kind is Kind.WORD and token.text.upper() == "SELECT" for token in rest):
-        return True
-    return bool({"TABLE", "VALUES"} & set(outer_words(rest)))
 
 
 def _alter(words: TokenCursor, database: str) -> Effects:
