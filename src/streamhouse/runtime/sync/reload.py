@@ -21,6 +21,7 @@ from streamhouse.connectors.mysql_cdc.metadata import TIME
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.schema.evolution import converted
 from streamhouse.paimon.write.bucket_hash import row_hashes
 from streamhouse.runtime.sync.mapping.computed_columns import computed_columns
 from streamhouse.runtime.sync.mapping.reconciliation import refused
@@ -100,13 +101,13 @@ class Reload:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows of MySQL; columns that the target has, and that they lack, are null."""
-        self._new.add(_whole(rows, self._schema))
+        self._new.add(converted(rows, self._schema, {name: name for name in rows.schema.names}))
 
     def changes(self, deletes: bool) -> Iterator[pa.RecordBatch]:
         """The rows to write, with their kinds; without `deletes`, surplus rows stay."""
         if self._table.latest_snapshot_id() is not None:
             for batch in self._table.read():
-                self._old.add(_whole(batch, self._schema))
+                self._old.add(converted(batch, self._schema))
         with closing(Differ()) as differ:
             for number in range(self._count):
                 new = last_of_each_key(self._new.load(number), self._key)
@@ -143,18 +144,6 @@ def _with_kept(changes: pa.Table, kept: Iterable[str]) -> pa.Table:
             column = changes.column(name).take(pa.array(places))
             changes = changes.set_column(at, changes.schema.field(at), column)
     return changes
-
-
-def _whole(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    arrays = []
-    for field in schema:
-        at = rows.schema.get_field_index(field.name)
-        if at < 0:
-            arrays.append(pa.nulls(rows.num_rows, field.type))
-        else:
-            column = rows.column(at)
-            arrays.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class _Shares:
