@@ -18,14 +18,18 @@ from streamhouse.mysql.pending_commits import (
     unreported_message,
 )
 from streamhouse.mysql.requirements import Requirement, account, server_requirements, variables_of
-from streamhouse.mysql.table import check_binlog_filter, check_server, load_table
+from streamhouse.mysql.table import (
+    SYSTEM_DATABASES,
+    check_binlog_filter,
+    check_server,
+    load_table,
+)
 from streamhouse.mysql.table_lock import check_lockable
 from streamhouse.mysql.values.types import UTC_NAMES, quote
 
 _EXPIRY = ("binlog_expire_logs_seconds", "expire_logs_days")
 _SHORT_EXPIRY_S = 24 * 3600
 _DAY_S = 86_400
-_SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
 _GRANT = re.compile(r"GRANT (.+?) ON (\S+) TO ", re.IGNORECASE)
 _READS = re.compile(r"\bSELECT\b|\bALL PRIVILEGES\b", re.IGNORECASE)
 _TABLES = """
@@ -178,7 +182,7 @@ def _tables(
         for database in databases:
             found = session.rows(_TABLES, (database,))
             names += [(str(schema), str(table)) for schema, table in found]
-            if not found and database not in _SYSTEM:
+            if not found and database not in SYSTEM_DATABASES:
                 value = f"no table that user '{options.username}' can see"
                 fix = f"GRANT SELECT ON {quote(database)}.* TO {account(session)}"
                 yield Requirement(f"database {database}", "missing", value, value, fix)

@@ -47,6 +47,8 @@ ENGINES = ("innodb", "myisam", "aria", "memory", "rocksdb", "tokudb")
 _EXTRA = re.compile(r"auto_increment|(?:virtual|stored|persistent) generated")
 
 
+SYSTEM_DATABASES = frozenset({"information_schema", "mysql", "performance_schema", "sys"})
+"""The server's own databases, whose tables are never followed."""
 TableNames: TypeAlias = tuple[str, str]
 """The names of a database and of a table in it."""
 
@@ -310,9 +312,9 @@ def _text(value: str | bytes) -> str:
 
 def _missing(session: Session, options: MySqlOptions) -> StreamhouseError:
     databases = [str(row[0]) for row in session.rows("SHOW DATABASES")]
-    hidden = {"information_schema", "mysql", "performance_schema", "sys"}
     if options.database not in databases:
-        hint = nearest(options.database, [name for name in databases if name not in hidden])
+        own = [name for name in databases if name not in SYSTEM_DATABASES]
+        hint = nearest(options.database, own)
         return TableError(
             f"MySQL at {options.address} has no database '{options.database}' that user "
             f"'{options.username}' can see; {hint}"

@@ -18,6 +18,7 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import (
     COLUMN_FACTS,
     KEY_FACTS,
+    SYSTEM_DATABASES,
     TABLE_FACTS,
     TableDefinition,
     TableNames,
@@ -195,10 +196,6 @@ def options_of(options: MySqlOptions, names: TableNames) -> MySqlOptions:
     return replace(options, database=names[0], table=names[1])
 
 
-HIDDEN = frozenset({"information_schema", "mysql", "performance_schema", "sys"})
-"""The server's own databases, which are never selected."""
-
-
 @dataclass(frozen=True)
 class TableFilter:
     """Regular expressions that match whole names; exclusions take precedence.
@@ -223,7 +220,7 @@ class TableFilter:
 
     def has_database(self, database: str) -> bool:
         """Whether tables of this database can be selected."""
-        if database in HIDDEN or not self._matches(self.databases, database):
+        if database in SYSTEM_DATABASES or not self._matches(self.databases, database):
             return False
         if not self._matches(self.including_databases, database):
             return False
