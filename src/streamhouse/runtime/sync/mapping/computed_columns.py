@@ -21,12 +21,7 @@ from streamhouse.sql.functions.java_times import formatted, parts
 NOW = "TIMESTAMP_LTZ(3)"
 _FORM = re.compile(r"\s*([^=]+?)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 _FIELDS: Mapping[str, Callable[[pa.Array], pa.Array]] = {
-    "year": pc.year,
-    "month": pc.month,
-    "day": pc.day,
-    "hour": pc.hour,
-    "minute": pc.minute,
-    "second": pc.second,
+    name: getattr(pc, name) for name in ("year", "month", "day", "hour", "minute", "second")
 }
 _TEXTS: Mapping[str, Callable[[str], str]] = {
     "upper": str.upper,
@@ -88,15 +83,10 @@ class ComputedColumn:
             ) from None
 
     def _type(self, source: str) -> str:
-        if self.function in _FIELDS:
-            return "INT"
-        if self.function == "truncate":
-            return source
-        if self.function == "now":
-            return NOW
-        if self.function == "cast":
-            return self.arguments[1].upper() if len(self.arguments) > 1 else "STRING"
-        return "STRING"
+        if self.function == "cast" and len(self.arguments) > 1:
+            return self.arguments[1].upper()
+        kinds = {**dict.fromkeys(_FIELDS, "INT"), "truncate": source, "now": NOW}
+        return kinds.get(self.function, "STRING")
 
     def _applied(self, source: pa.Array) -> pa.Array:
         if self.function in _FIELDS:
