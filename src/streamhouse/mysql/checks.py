@@ -18,14 +18,18 @@ from streamhouse.mysql.pending_commits import (
     unreported_message,
 )
 from streamhouse.mysql.requirements import Requirement, account, server_requirements, variables_of
-from streamhouse.mysql.table import check_binlog_filter, check_server, load_table
+from streamhouse.mysql.table import (
+    SYSTEM_DATABASES,
+    check_binlog_filter,
+    check_server,
+    load_table,
+)
 from streamhouse.mysql.table_lock import check_lockable
 from streamhouse.mysql.values.types import UTC_NAMES, quote
 
 _EXPIRY = ("binlog_expire_logs_seconds", "expire_logs_days")
 _SHORT_EXPIRY_S = 24 * 3600
 _DAY_S = 86_400
-_SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
 _GRANT = re.compile(r"GRANT (.+?) ON (\S+) TO ", re.IGNORECASE)
 _READS = re.compile(r"\bSELECT\b|\bALL PRIVILEGES\b", re.IGNORECASE)
 _TABLES = """
@@ -54,12 +58,14 @@ def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]
     """
     session = Session(options)
     try:
-        version, encryption = _connected(session)
+        version = str(session.rows("SELECT VERSION()")[0][0])
+        cipher = session.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1]
     except StreamhouseError as error:
         session.close()
         missing = Requirement("connection", "missing", "failed", str(error), str(error))
         return Checked(options.address, "", (missing,))
     try:
+        encryption = f"encrypted by {cipher}" if cipher else "not encrypted"
         found = [Requirement("connection", "ok", encryption)]
         variables = variables_of(session)
         found += server_requirements(session, options, variables)
@@ -74,12 +80,6 @@ def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]
         return Checked(options.address, version, tuple(found))
     finally:
         session.close()
-
-
-def _connected(session: Session) -> tuple[str, str]:
-    version = str(session.rows("SELECT VERSION()")[0][0])
-    cipher = session.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1]
-    return version, f"encrypted by {cipher}" if cipher else "not encrypted"
 
 
 def _select(session: Session) -> Requirement:
@@ -182,7 +182,7 @@ def _tables(
         for database in databases:
             found = session.rows(_TABLES, (database,))
             names += [(str(schema), str(table)) for schema, table in found]
-            if not found and database not in _SYSTEM:
+            if not found and database not in SYSTEM_DATABASES:
                 value = f"no table that user '{options.username}' can see"
                 fix = f"GRANT SELECT ON {quote(database)}.* TO {account(session)}"
                 yield Requirement(f"database {database}", "missing", value, value, fix)

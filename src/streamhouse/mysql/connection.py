@@ -310,7 +310,8 @@ class Session:
         self, statement: str, arguments: Sequence[Any] = (), raw: bool = False
     ) -> list[tuple[Any, ...]]:
         """All rows of a read-only statement, as text, bytes and None; `raw`: see `run_raw`."""
-        backoff = self._backoff()
+        first = (self._start_s, self._options.connect_retries)
+        backoff = Backoff(self._options, *(() if self.connections else first))
         while True:
             try:
                 return (run_raw if raw else run)(self._connected(), statement, arguments)
@@ -325,11 +326,6 @@ class Session:
         connection, self._connection = self._connection, None
         if connection is not None:
             close_quietly(connection)
-
-    def _backoff(self) -> Backoff:
-        if self.connections:
-            return Backoff(self._options)
-        return Backoff(self._options, self._start_s, self._options.connect_retries)
 
     def _connected(self) -> pymysql.Connection[Any]:
         if self._connection is None:

@@ -77,10 +77,13 @@ class KeySpace:
 
     def arrays(self, keys: Sequence[KeyJson]) -> list[pa.Array]:
         """The key columns of these keys, of the same types as those of `columns_of`."""
-        return [
-            pa.array([_array_value(column, key[at]) for key in keys], _array_type(column))
-            for at, column in enumerate(self.columns)
-        ]
+        arrays = []
+        for at, column in enumerate(self.columns):
+            values = [key[at] for key in keys]
+            if column.family == "binary":
+                values = [bytes.fromhex(value) for value in values]
+            arrays.append(pa.array(values, _array_type(column)))
+        return arrays
 
     def columns_of(self, raw: Sequence[pa.Array]) -> list[pa.Array]:
         """The key columns of selected rows, from the binary arrays of `selects`."""
@@ -200,10 +203,6 @@ def _array_type(column: MySqlColumn) -> pa.DataType:
     if column.family in ("uint64", "enum", "set", "bit"):
         return pa.uint64()
     return pa.binary() if column.family == "binary" else pa.string()
-
-
-def _array_value(column: MySqlColumn, value: Any) -> Any:
-    return bytes.fromhex(value) if column.family == "binary" else value
 
 
 def _array(column: MySqlColumn, raw: pa.Array) -> pa.Array:

@@ -139,11 +139,6 @@ class MySqlOptions:
         return not self.has_snapshot and self.startup_mode != "latest-offset"
 
     @property
-    def startup_searched(self) -> bool:
-        """Whether the startup position of `specific-offset` must be searched in the binlog."""
-        return self.startup_gtids is not None or bool(self.skip_events or self.skip_rows)
-
-    @property
     def name(self) -> str:
         """`database.table`, for messages."""
         return f"{self.database}.{self.table}"
@@ -172,7 +167,10 @@ class MySqlOptions:
 def parse(options: Mapping[str, str]) -> MySqlOptions:
     """The checked options; raises `OptionError` with the option and its allowed values."""
     effective = {key: value for key, value in options.items() if without_effect(key) is None}
-    _check_refused(options)
+    for key, value in options.items():
+        instead = refusal(key, value)
+        if instead is not None:
+            raise OptionError(f"option '{key}' is not supported: {instead}")
     check_known([key for key in effective if not key.startswith(DEBEZIUM)], KNOWN, WHERE)
     values = OptionValues(OPTIONS, options)
     values.boolean("scan.incremental.snapshot.enabled")
@@ -221,13 +219,6 @@ def _zero_dates(value: str) -> ZeroDates:
 def is_append_only(options: Mapping[str, str]) -> bool:
     """Whether to read each change as an inserted row."""
     return OptionValues(OPTIONS, options).boolean("scan.read-changelog-as-append-only.enabled")
-
-
-def _check_refused(options: Mapping[str, str]) -> None:
-    for key, value in options.items():
-        instead = refusal(key, value)
-        if instead is not None:
-            raise OptionError(f"option '{key}' is not supported: {instead}")
 
 
 def _startup_mode(values: OptionValues) -> str:

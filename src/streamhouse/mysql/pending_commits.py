@@ -49,7 +49,10 @@ def await_commits(
         now = pending_of(session)
         pending = None if now is None else pending & now
     if pending is None:
-        _await_unreported(session, options)
+        seconds = unreported_delay(session)
+        if seconds is None:
+            raise ConnectError(unreported_message(options))
+        time.sleep(seconds)
 
 
 def uses_gtids(session: Session) -> bool:
@@ -105,13 +108,6 @@ def counts_commits(session: Session) -> bool:
 
 def _owned_gtids(session: Session) -> set[str]:
     return owned_gtids(str(session.rows("SELECT @@GLOBAL.gtid_owned")[0][0]))
-
-
-def _await_unreported(session: Session, options: MySqlOptions) -> None:
-    seconds = unreported_delay(session)
-    if seconds is None:
-        raise ConnectError(unreported_message(options))
-    time.sleep(seconds)
 
 
 def unreported_message(options: MySqlOptions) -> str:

@@ -47,6 +47,8 @@ ENGINES = ("innodb", "myisam", "aria", "memory", "rocksdb", "tokudb")
 _EXTRA = re.compile(r"auto_increment|(?:virtual|stored|persistent) generated")
 
 
+SYSTEM_DATABASES = frozenset({"information_schema", "mysql", "performance_schema", "sys"})
+"""The server's own databases, whose tables are never followed."""
 TableNames: TypeAlias = tuple[str, str]
 """The names of a database and of a table in it."""
 
@@ -194,9 +196,10 @@ def definition_of(
     kind, engine, collation, rows, row_bytes = facts
     check_logged(".".join(names), kind, engine)
     index, key = key_of(".".join(names), columns, keys)
-    charset = None if collation is None else charset_of(str(collation))
+    charset = None if collation is None else str(collation).partition("_")[0]
     size = Size(int(rows or 0), int(row_bytes or 0))
-    consistent = is_consistent(engine)
+    # A transaction sees a table of InnoDB as of one point in time.
+    consistent = str(engine).lower() == "innodb"
     return TableDefinition(
         *names, columns, key, charset, consistent, index, size, foreign_keys=foreign_keys
     )
@@ -250,11 +253,6 @@ def check_key_exists(table: TableDefinition) -> None:
         )
 
 
-def is_consistent(engine: str | None) -> bool:
-    """Whether a transaction sees a table of a storage engine as of one point in time."""
-    return str(engine).lower() == "innodb"
-
-
 def check_logged(table: str, kind: str, engine: str | None) -> None:
     """Raise `TableError` unless all changes but those of foreign keys are logged as rows."""
     if kind in ("VIEW", "SYSTEM VIEW"):
@@ -278,11 +276,6 @@ def check_logged(table: str, kind: str, engine: str | None) -> None:
             f"MySQL table {table} has the storage engine {engine}, which is not supported: "
             "the binlog may lack changes of its rows; use InnoDB"
         )
-
-
-def charset_of(collation: str) -> str:
-    """The character set of a collation."""
-    return collation.partition("_")[0]
 
 
 def load_columns(session: Session, options: MySqlOptions) -> tuple[MySqlColumn, ...]:
@@ -319,9 +312,9 @@ def _text(value: str | bytes) -> str:
 
 def _missing(session: Session, options: MySqlOptions) -> StreamhouseError:
     databases = [str(row[0]) for row in session.rows("SHOW DATABASES")]
-    hidden = {"information_schema", "mysql", "performance_schema", "sys"}
     if options.database not in databases:
-        hint = nearest(options.database, [name for name in databases if name not in hidden])
+        own = [name for name in databases if name not in SYSTEM_DATABASES]
+        hint = nearest(options.database, own)
         return TableError(
             f"MySQL at {options.address} has no database '{options.database}' that user "
             f"'{options.username}' can see; {hint}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from streamhouse.errors import OptionError
-from streamhouse.options import DeclaredOptions, boolean
+from streamhouse.options import DeclaredOptions, boolean, choice
 
 MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 _JDBC = "jdbc.properties."
@@ -134,7 +134,8 @@ def parse_tls(options: Mapping[str, str]) -> Tls:
 
 
 def _mode(options: Mapping[str, str]) -> str | None:
-    modes = {key: _checked_mode(key, options[key]) for key in _MODE if key in options}
+    given = {key: options[key].strip().lower().replace("_", "-") for key in _MODE if key in options}
+    modes = {key: choice(key, mode, MODES) for key, mode in given.items()}
     if len(set(modes.values())) > 1:
         (one, first), (two, second) = list(modes.items())[:2]
         raise OptionError(
@@ -153,13 +154,6 @@ def _mode(options: Mapping[str, str]) -> str | None:
     if flags.get("verifyServerCertificate"):
         return "verify-ca"
     return "required" if flags.get("useSSL") or flags.get("requireSSL") else None
-
-
-def _checked_mode(key: str, value: str) -> str:
-    mode = value.strip().lower().replace("_", "-")
-    if mode not in MODES:
-        raise OptionError(f"option '{key}': '{value}' is not one of {', '.join(MODES)}")
-    return mode
 
 
 def _one(options: Mapping[str, str], keys: tuple[str, ...], named: dict[str, str]) -> str | None:

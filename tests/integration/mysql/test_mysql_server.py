@@ -20,7 +20,7 @@ from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 from tests.mysql_server import MySql
 from tests.waiting import DEADLINE_S, looks, until
 
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery, TableFilter
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, TableFilter
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError, TableError
 from streamhouse.mysql.checks import check

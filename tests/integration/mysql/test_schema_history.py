@@ -11,7 +11,7 @@ from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
 from tests.mysql_server import Server
 
-from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
+from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.position import BinlogPosition

@@ -41,7 +41,13 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import LoggedTable, RowEvent
 from streamhouse.mysql.charsets import charsets_of
 from streamhouse.mysql.values.byte_values import geometry_text, inet4_text, inet6_text, uuid_text
-from streamhouse.mysql.values.dates import DateReading, first_of, parsed, timestamp_text
+from streamhouse.mysql.values.dates import (
+    FIRST_DAY,
+    FIRST_US,
+    DateReading,
+    parsed,
+    timestamp_text,
+)
 from streamhouse.mysql.values.types import MySqlColumn, to_values, unreadable
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
@@ -268,7 +274,8 @@ def reader(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
 def _checked_dates(read: Read, read_text: Read, column: MySqlColumn, reading: DateReading) -> Read:
     def checked(data: bytes, at: int) -> tuple[Any, int]:
         value, end = read(data, at)
-        if reading.as_text or value is None or value == first_of(column):
+        first = FIRST_DAY if column.data_type == "date" else FIRST_US
+        if reading.as_text or value is None or value == first:
             text = pa.array([read_text(data, at)[0]])
             (value,) = to_values(column, parsed(column, text, column.plain, reading))
         return value, end

@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard, Stale
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.errors import TableError
-from streamhouse.mysql.position import (
-    BinlogIdentity,
-    BinlogPosition,
-    BinlogState,
-)
+from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogState
 from streamhouse.mysql.table import TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.runtime.sync.source_progress import TableStates, has_unread_rows

@@ -8,15 +8,11 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.ddl_change import (
-    ANY,
-    DdlChange,
-    DdlChanges,
-)
+from streamhouse.connectors.mysql_cdc.binlog.ddl_change import ANY, DdlChange, DdlChanges
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import LexerOptions
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import offset_part, table_at
+from streamhouse.connectors.mysql_cdc.database.followed_table import offset_part, table_at
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.options import parse
 from streamhouse.mysql.position import BinlogPosition

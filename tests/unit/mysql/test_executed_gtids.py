@@ -15,7 +15,7 @@ from streamhouse.mysql.connection import Session
 from streamhouse.mysql.gtids import known_gtids
 from streamhouse.mysql.position import NO_BINLOG_STATE, BinlogPosition
 from streamhouse.mysql.table import Server
-from streamhouse.runtime.sync.micro_batch.planner import SyncPlanner
+from streamhouse.runtime.sync.planner import SyncPlanner
 
 ORIGIN = "11111111-1111-1111-1111-111111111111"
 STATUS = "SHOW BINARY LOG STATUS"

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 
-from streamhouse.connectors.mysql_cdc.database.sharding.shards import ONE
-from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
+from streamhouse.connectors.mysql_cdc.database.shards import ONE
+from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.mysql.table import PRIMARY, TableNames

@@ -18,7 +18,13 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.relay import files
-from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, Segment, drop_old, segments
+from streamhouse.connectors.mysql_cdc.relay.files import (
+    FrameReader,
+    Segment,
+    bounded,
+    drop_old,
+    segments,
+)
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.mysql.position import BinlogPosition
@@ -163,11 +169,11 @@ def test_a_range_is_bounded_by_bytes(tmp_path: Path, view: RelayView) -> None:
         ends.append(BinlogPosition(FILE, server.at))
     steps, at = [], ends[0]
     while at < ends[-1]:
-        after = view.bounded(at, ends[-1], 300)
+        after = bounded(view.folder, at, ends[-1], 300)
         steps.append(ends.index(after) - ends.index(at))
         at = after
     assert sum(steps) == 40 and max(steps) < 8 and len(steps) > 5
-    assert view.bounded(ends[3], ends[5], 10**9) == ends[5]
+    assert bounded(view.folder, ends[3], ends[5], 10**9) == ends[5]
     kept.close()
 
 
@@ -210,8 +216,8 @@ def test_a_segment_may_be_dropped_while_a_batch_is_planned(
         return listed
 
     monkeypatch.setattr(files, "segments", then_dropped)
-    assert view.bounded(ends[0], ends[-1], 10**9) == ends[-1]
-    within = view.bounded(ends[0], ends[-1], 300)
+    assert bounded(view.folder, ends[0], ends[-1], 10**9) == ends[-1]
+    within = bounded(view.folder, ends[0], ends[-1], 300)
     assert listed[3].start < within < ends[-1] and within in ends
     kept.close()
 
@@ -226,7 +232,7 @@ def test_a_range_ends_after_a_transaction_of_several_frames(
         kept.keep(server.opening("orders", row) + server.placed(event(INSERT, b"orders" + row)))
         kept.keep(server.ending())
         ends.append(BinlogPosition(FILE, server.at))
-    assert [view.bounded(end, ends[-1], 10) for end in ends[:-1]] == ends[1:]
+    assert [bounded(view.folder, end, ends[-1], 10) for end in ends[:-1]] == ends[1:]
     assert len(rows(tmp_path, ends[1], ends[2])) == 2
     kept.close()
 

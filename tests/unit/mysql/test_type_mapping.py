@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableFilter
-from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import MODES, TypeMapping
+from streamhouse.connectors.mysql_cdc.database.discovery import TableFilter
+from streamhouse.connectors.mysql_cdc.database.type_mapping import MODES, TypeMapping
 from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.values.types import MySqlColumn, convert
 

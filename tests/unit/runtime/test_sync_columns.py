@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.table import TableDefinition
 from streamhouse.mysql.values.types import MySqlColumn

@@ -16,8 +16,8 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.sync.micro_batch import commit
-from streamhouse.runtime.sync.micro_batch.commit import SyncHolds
+from streamhouse.runtime.sync import commit
+from streamhouse.runtime.sync.commit import SyncHolds
 from streamhouse.sql.plan import Column
 
 QUERY = "abcdef0123456789"

@@ -15,8 +15,8 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.sync.existing_rows import reload
-from streamhouse.runtime.sync.existing_rows.reload import Reload, check_reloadable
+from streamhouse.runtime.sync import reload
+from streamhouse.runtime.sync.reload import Reload, check_reloadable
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 

@@ -10,8 +10,8 @@ import pytest
 from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import SchemaChangeError
-from streamhouse.runtime.sync.micro_batch import task
-from streamhouse.runtime.sync.micro_batch.task import TargetWriters
+from streamhouse.runtime.sync import task
+from streamhouse.runtime.sync.task import TargetWriters
 
 
 class Target:

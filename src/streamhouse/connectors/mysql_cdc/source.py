@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.part_reader import (
     PartReader,
     TablePart,
@@ -21,13 +22,8 @@ from streamhouse.connectors.mysql_cdc.database.part_reader import (
     key_group_count,
 )
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.sharding.shards import (
-    ONE,
-    ShardTables,
-    expressions,
-)
-from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.shards import ONE, ShardTables, expressions
+from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.lag import (
     ChangeCounts,
     Snapshots,
@@ -217,10 +213,12 @@ class MySqlSource(Source):
     def caught_up(self, offset: Offset) -> bool:
         """Whether the server has no change of the tables after `offset`; driver only."""
         progress = DatabaseProgress.from_offset(offset)
-        tables = None if progress is None else self._planner.current_tables(progress)
-        if progress is None or tables is None:
+        if progress is None or progress.snapshot:
             return False
-        if self._planner.relay_log(tables, progress)[1] is None:
+        tables = self._planner.tables_of(progress)
+        if self._tables.new(tables.values()):
+            return False
+        if self._planner.relay_log(tables, progress) is None:
             return self.latest_offset(offset) == offset
         state = self._planner.current_state(tables, progress)
         if state is None:
@@ -245,7 +243,8 @@ class MySqlSource(Source):
         position, snapshots = progress.position, Snapshots(len(progress.snapshot), left, size)
         names = [f"{database}.{name}" for database, name, _ in progress.shards.values()]
         tables = self._planner.tables_of(progress)
-        view, log_state = self._planner.relay_log(tables, progress)
+        view = self._planner.relay_log(tables, progress)
+        log_state = None if view is None else view.state()
         reader_state = source_state(snapshots, position, log_state, names)
         if progress.snapshot or view is None or log_state is None:
             return Lag(rows=left, state=reader_state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import uuid
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,7 @@ _ZEROS = re.compile(r"(?:^|:)0(?::0)*(?::|$)")
 
 def uuid_text(data: bytes) -> str:
     """A UUID of 16 bytes, in lower case."""
-    digits = data.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return str(uuid.UUID(bytes=data))
 
 
 def inet4_text(data: bytes) -> str:

@@ -70,11 +70,6 @@ def text_keys(key: Iterable[str], types: dict[str, pa.DataType]) -> frozenset[st
     return frozenset(name for name in key if name not in types or pa.types.is_string(types[name]))
 
 
-def first_of(column: MySqlColumn) -> int:
-    """The plain value of 0001-01-01 in a column: in days, or microseconds."""
-    return FIRST_DAY if column.data_type == "date" else FIRST_US
-
-
 def parsed(
     column: MySqlColumn, texts: pa.Array, plain: pa.DataType, reading: DateReading
 ) -> pa.Array:
@@ -84,7 +79,9 @@ def parsed(
     naive = pa.date32() if pa.types.is_date32(plain) else pa.timestamp("us")
     dates = _dates(texts, naive)
     if reading.rounds_key:
-        _check_first(column, texts, dates)
+        first = texts.filter(is_first(dates))
+        if len(first):
+            raise _same_as_zero(column, first[0].as_py())
     if dates.null_count > texts.null_count and not reading.is_default:
         dates = _without_gaps(column, texts, dates, reading)
     if reading.as_text:
@@ -127,12 +124,6 @@ def _date(text: str | None, naive: pa.DataType) -> datetime.date | None:
     except ValueError:
         return None
     return timestamp.date() if timestamp and pa.types.is_date32(naive) else timestamp
-
-
-def _check_first(column: MySqlColumn, texts: pa.Array, dates: pa.Array) -> None:
-    found = texts.filter(is_first(dates))
-    if len(found):
-        raise _same_as_zero(column, found[0].as_py())
 
 
 def _without_gaps(
@@ -202,9 +193,10 @@ def key_of_date(column: MySqlColumn, value: int | str, reading: DateReading) -> 
     """MySQL's text of a value of a key, from a value of the binlog decoder."""
     if isinstance(value, str):
         return value
-    if reading.rounds_key and value == first_of(column):
+    is_date = column.data_type == "date"
+    if reading.rounds_key and value == (FIRST_DAY if is_date else FIRST_US):
         return zero_text(column, 0)
-    if column.data_type == "date":
+    if is_date:
         return datetime.date.fromordinal(value + EPOCH_DAY).isoformat()
     return timestamp_text(value, _MOST_DIGITS)
 

@@ -116,16 +116,11 @@ class RowWriter:
     @cached_property
     def _readings(self) -> list[DateReading]:
         """How to read dates of each column."""
-        texts = self.text_keys
+        texts = text_keys(self.key, {column.name: target for column, target in self.columns})
         return [
             DateReading(self.zero_dates, column.name in self.key, column.name in texts)
             for column, _ in self.columns
         ]
-
-    @property
-    def text_keys(self) -> frozenset[str]:
-        """The names of the key's columns that are written as texts."""
-        return text_keys(self.key, {column.name: target for column, target in self.columns})
 
     def snapshot(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         """Rows of a SELECT as inserts, from binary arrays of its columns."""

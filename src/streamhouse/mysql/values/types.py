@@ -103,6 +103,7 @@ _PLAIN: dict[Family, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _OFFSET = re.compile(r"([+-])([01]?\d):([0-5]\d)")
+_LENGTH = re.compile(r"\((\d+)\)")
 _ZEROS = re.compile(r"^(-?)0+(?=\d)")
 _TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d+))?$")
 
@@ -126,6 +127,12 @@ class MySqlColumn:
     charset: str | None = None
     collation: str | None = None
     extra: str = ""
+
+    @property
+    def declared_length(self) -> int | None:
+        """The number in parentheses of the column's type; None if there is none."""
+        match = _LENGTH.search(self.column_type)
+        return None if match is None else int(match[1])
 
     @property
     def unsigned(self) -> bool:
@@ -249,7 +256,10 @@ def from_texts(column: MySqlColumn, raw: pa.Array, reading: DateReading = AS_NUL
     if column.family == "decimal" and pa.types.is_string(plain):
         return without_zeros(texts)
     if pa.types.is_decimal(plain):
-        return _parsed_decimals(texts, plain)
+        try:
+            return texts.cast(plain)
+        except pa.ArrowInvalid:
+            return _decimals([None if v is None else Decimal(v) for v in texts.to_pylist()], plain)
     if column.has_date:
         return dates.parsed(column, texts, plain, reading)
     return texts.cast(plain)
@@ -291,13 +301,6 @@ def to_values(column: MySqlColumn, plain: pa.Array) -> list[Any]:
     if column.family == "decimal" and pa.types.is_string(plain.type):
         return [None if value is None else Decimal(value) for value in values]
     return values
-
-
-def _parsed_decimals(texts: pa.Array, plain: pa.DataType) -> pa.Array:
-    try:
-        return texts.cast(plain)
-    except pa.ArrowInvalid:
-        return _decimals([None if v is None else Decimal(v) for v in texts.to_pylist()], plain)
 
 
 def _decimals(values: Sequence[Decimal | None], plain: pa.DataType) -> pa.Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import functools
 import re
 from collections.abc import Callable
@@ -19,18 +18,16 @@ _CODECS = {
     "utf16le": "utf-16-le",
     "utf32": "utf-32-be",
 }
-_SURROGATE_BYTES = {"utf-8": 3, "utf-16-be": 2, "utf-16-le": 2, "utf-32-be": 4}
 UNICODE = frozenset({*_CODECS, "ucs2"})
 """The character sets in which each text has one form."""
 
-_AS_QUESTION_MARK = "streamhouse-mysql-surrogate"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR = re.compile("[\U00010000-\U0010ffff]")
 
 
 def utf8_text(data: bytes) -> str:
     """Text as the server sends it in UTF-8; an unpaired surrogate reads as `?`."""
-    return data.decode("utf-8", _AS_QUESTION_MARK)
+    return _decoded(data, "utf-8", key=False)
 
 
 def unicode_decoder(charset: str, key: bool) -> Decode:
@@ -40,8 +37,16 @@ def unicode_decoder(charset: str, key: bool) -> Decode:
     """
     if charset == "ucs2":
         return functools.partial(_ucs2, key=key)
-    codec, errors = _CODECS[charset], "strict" if key else _AS_QUESTION_MARK
-    return lambda data: data.decode(codec, errors)
+    return functools.partial(_decoded, codec=_CODECS[charset], key=key)
+
+
+def _decoded(data: bytes, codec: str, key: bool) -> str:
+    try:
+        return data.decode(codec)
+    except UnicodeDecodeError:
+        if key:
+            raise
+    return _SURROGATE.sub("?", data.decode(codec, "surrogatepass"))
 
 
 def _ucs2(data: bytes, key: bool) -> str:
@@ -52,17 +57,3 @@ def _ucs2(data: bytes, key: bool) -> str:
     if key:
         raise ValueError(f"{data[:40].hex()} contains surrogates, which are not characters")
     return _SURROGATE.sub("?", _PAIR.sub("??", text))
-
-
-def _question_mark(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    end = error.start + _SURROGATE_BYTES.get(error.encoding, 1)
-    try:
-        error.object[error.start : end].decode(error.encoding, "surrogatepass")
-    except UnicodeDecodeError:
-        raise error from None
-    return "?", end
-
-
-codecs.register_error(_AS_QUESTION_MARK, _question_mark)

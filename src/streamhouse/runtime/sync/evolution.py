@@ -11,23 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import (
     FOREIGN_KEY,
     UNKNOWN_STATEMENT,
     DatabaseProgress,
     Stale,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.failpoint import ALTERED_STEP, reached
-from streamhouse.runtime.sync.existing_rows.present_rows import (
-    PresentRows,
-    bound_target,
-    names_by_target,
-)
-from streamhouse.runtime.sync.existing_rows.reload import check_reloadable
 from streamhouse.runtime.sync.mapping.reconciliation import (
     Reconciliation,
     Wanted,
@@ -36,6 +30,8 @@ from streamhouse.runtime.sync.mapping.reconciliation import (
 )
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.present_rows import PresentRows, bound_target, names_by_target
+from streamhouse.runtime.sync.reload import check_reloadable
 from streamhouse.runtime.sync.schema_changes import AddedColumns
 from streamhouse.sql.schema_changes import DropColumn, MoveColumn, RenameColumn, SchemaChange
 
@@ -145,14 +141,9 @@ class SchemaEvolution:
             self._check_only_writer(target, stale, tables.values())
         if not found:
             return PreparedReload([], deletes)
-        columns = [
-            column
-            for id, followed in tables.items()
-            for column in self._mapped(followed) if id in found
-        ]  # fmt: skip
         wanted = self._wanted(target, list(found.values()), stale.statement)
         renamed = {old: self._options.spelt(new) for old, new in stale.renamed.items()}
-        known = dict(columns)
+        known = dict(column for id in tables if id in found for column in self._mapped(tables[id]))
         leftover = self._added.of(target) - known.keys()
         wanted = replace(
             wanted,
@@ -277,7 +268,11 @@ class SchemaEvolution:
         """Alter one target, after ALTER TABLE of its tables whose rows stay as they are."""
         now = {id: altered.get(id, table) for id, table in before.items()}
         statement = "; ".join(dict.fromkeys(ddl.statement for ddl in ddls.values()))
-        wanted = self._wanted(target, [_found(table) for table in now.values()], statement)
+        found = [
+            FoundTable(table.names, table.definition, None, table.rows, None)
+            for table in now.values()
+        ]
+        wanted = self._wanted(target, found, statement)
         others = [table for id, table in now.items() if id not in ddls]
         spelt = self._options.spelt
         renamed = {old: spelt(new) for ddl in ddls.values() for old, new in ddl.renamed.items()}
@@ -376,10 +371,6 @@ def _joined(first: str, second: str) -> str:
     """Statements as one text."""
     text = second if first.startswith(UNKNOWN_STATEMENT) else f"{first}; {second}"
     return text if len(text) <= _SHOWN else f"…{text[-_SHOWN:]}"
-
-
-def _found(table: FollowedTable) -> FoundTable:
-    return FoundTable(table.names, table.definition, None, table.rows, None)
 
 
 def _differ(table: FollowedTable, ddl: DdlChange) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack, get_type_hints
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableFilter
-from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import NOT_BOOL, TypeMapping
-from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE, TIME
+from streamhouse.connectors.mysql_cdc import metadata
+from streamhouse.connectors.mysql_cdc.database.discovery import TableFilter
+from streamhouse.connectors.mysql_cdc.database.type_mapping import NOT_BOOL, TypeMapping
 from streamhouse.errors import OptionError
 from streamhouse.mysql.options import MySqlOptions, parse, without_effect
 from streamhouse.mysql.table import TableNames
@@ -17,11 +17,7 @@ from streamhouse.options import boolean, choice, required
 from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.secret_references import resolve_secrets
 
-METADATA: Mapping[str, str] = {
-    DATABASE: "STRING",
-    TABLE: "STRING",
-    TIME: "TIMESTAMP_LTZ(3)",
-}
+METADATA = {one.key: one.type for one in metadata.METADATA if one.key != metadata.KIND}
 """The metadata columns of a sync, with their types."""
 _TINYINT1 = ("jdbc.properties.tinyInt1isBit", "treat-tinyint1-as-boolean.enabled")
 _EFFECTIVE = (

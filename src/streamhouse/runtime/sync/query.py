@@ -10,21 +10,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_startup import (
+    STARTUP_FILE,
     absent_tables,
-    read_startup,
     sync_startup,
-    write_startup,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets, TableVersions
 from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
-from streamhouse.mysql.position import BinlogPosition, BinlogState
+from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server, check_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_description import QueryDescription
@@ -32,23 +32,23 @@ from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.sync.existing_rows.present_rows import (
+from streamhouse.runtime.sync.commit import SyncCommitter, SyncHolds
+from streamhouse.runtime.sync.mapping.targets import CreatedTables, Targets
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.present_rows import (
     FromScratch,
     PresentRows,
     note_server,
     why_other_rows,
 )
-from streamhouse.runtime.sync.mapping.targets import CreatedTables, Targets
-from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter, SyncHolds
-from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, UnreadTargets
-from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.source_progress import SyncProgress
+from streamhouse.runtime.sync.spec import SyncSpec, UnreadTargets
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
 from streamhouse.source import Offset
 
 
 class SyncQuery(JobQuery):
-    """Runs a sync with a checkpoint; on the driver. `micro_batch.commit` commits its batches."""
+    """Runs a sync with a checkpoint; on the driver. `sync.commit` commits its batches."""
 
     spec: SyncSpec
     progress: SyncProgress
@@ -86,7 +86,7 @@ class SyncQuery(JobQuery):
         self._relay: Relay | None = None
         self._watch: TableWatch | None = None
         self._moved_from: Offset | None = None
-        self._past: tuple[DatabaseProgress, Server] | None = None
+        self._past: DatabaseProgress | None = None
         self._committer: SyncCommitter | None = None
 
     # -- for the pipeline and its reporter
@@ -113,7 +113,7 @@ class SyncQuery(JobQuery):
     def create_tables(self) -> None:
         """Find the tables, and create those that are missing in Paimon."""
         self._check_origin()
-        server = check_server(self._session, self._options.mysql)
+        server = self._server = check_server(self._session, self._options.mysql)
         position, gtids = self._resume_position(server)
         folder, held = own_folder(self._checkpoint.path / FOLDER)
         self._relay = Relay(
@@ -224,11 +224,10 @@ class SyncQuery(JobQuery):
         for text in database.statements:
             self._notice(text)
         self._copy_comments(database)
-        rows, commit = snapshot.total() + changes.total(), self._committer.commit_of(written)
         return CountedBatch(
-            rows,
+            snapshot.total() + changes.total(),
             written.total("kinds"),
-            commit,
+            written.commit,
             {name: len(own) for name, own in written.messages.items()},
         )
 
@@ -252,23 +251,19 @@ class SyncQuery(JobQuery):
             self._holds.before_commit(targets)
 
     def _resume_position(self, server: Server) -> tuple[BinlogPosition | None, str | None]:
-        """Where the binlog is read from, after which GTIDs; None: from its end on."""
-        resume = self.progress.database
-        if resume is not None:
-            return self._checked(resume.position, resume.binlog_state, server)
-        if not self._options.mysql.starts_in_the_past:
-            return None, None
-        past = read_startup(self._checkpoint.path)
-        if past is None or self._table_sets.latest_number() < past.table_set:
-            past = sync_startup(self._session, self._options.mysql, server)
-            self._past = past, server
-        return self._checked(past.position, past.binlog_state, server)
+        """Where the binlog is read from, after which GTIDs; None: from its end on.
 
-    def _checked(
-        self, position: BinlogPosition, state: BinlogState, server: Server
-    ) -> tuple[BinlogPosition, str | None]:
-        """The position in this server's binlog; raises `DataLossError` if that lacks it."""
-        options = self._options.mysql
+        Raises `DataLossError` if this server's binlog lacks the position.
+        """
+        options, progress = self._options.mysql, self.progress.database
+        if progress is None and options.starts_in_the_past:
+            written = read_json(self._checkpoint.path / STARTUP_FILE)
+            progress = DatabaseProgress.from_offset(written or {})
+            if progress is None or self._table_sets.latest_number() < progress.table_set:
+                progress = self._past = sync_startup(self._session, options, server)
+        if progress is None:
+            return None, None
+        position, state = progress.position, progress.binlog_state
         binlog = BinlogInspector(self._session, options, server)
         moved = position_on_other_server(self._session, options, server, binlog, state)
         if moved is not None:
@@ -281,11 +276,10 @@ class SyncQuery(JobQuery):
         """Note where the first tables begin, before a batch reads them."""
         if self._past is None or not tables:
             return
-        start, server = self._past
-        self._past = None
-        options = self._options.mysql
-        gone = absent_tables(start, tables, self._session, options, server)
-        write_startup(self._checkpoint.path, replace(start, table_set=table_set, gone=gone))
+        start, self._past = self._past, None
+        gone = absent_tables(start, tables, self._session, self._options.mysql, self._server)
+        start = replace(start, table_set=table_set, gone=gone)
+        replace_json(self._checkpoint.path / STARTUP_FILE, start.to_offset())
 
     def _join(self, tables: Sequence[FollowedTable]) -> None:
         """Prepare for new tables, before a batch reads them."""

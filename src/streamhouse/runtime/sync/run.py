@@ -103,13 +103,14 @@ class Report:
 
     def to_json(self) -> dict[str, object]:
         """The report as a JSON object."""
+        lags = [table.lag_s for table in self.tables if table.lag_s is not None]
         return {
             "seconds": round(self.seconds, 1),
             "tables": len(self.tables),
             "followed": self.followed,
             "snapshot_rows": sum(table.snapshot_rows for table in self.tables),
             "changes": sum(table.changes for table in self.tables),
-            "lag_s": self._lag(),
+            "lag_s": round(max(lags), 2) if lags else None,
             "table": [asdict(table) for table in self.tables],
         }
 
@@ -132,10 +133,6 @@ class Report:
         slowest = ", ".join(f"{table.table} {table.lag_s:.1f} s" for table in late[:_SHOWN])
         behind = f"behind: {slowest}" if slowest else "none is behind"
         return f"{len(self.tables)} tables followed, {changes:,} changes; {behind}"
-
-    def _lag(self) -> float | None:
-        lags = [table.lag_s for table in self.tables if table.lag_s is not None]
-        return round(max(lags), 2) if lags else None
 
 
 Listener = Callable[[Report], None]
@@ -163,8 +160,7 @@ class ProgressReports:
         if batches == self._batches and not due:
             return
         self._batches = batches
-        report = Report(now - self._began, self._query.progress.states())
-        self._states = report.tables
+        report = self._reported()
         complete = bool(report.tables) and report.followed == len(report.tables)
         first, self._complete = complete and not self._complete, complete
         if (due or first) and self._listener is not None:
@@ -181,10 +177,14 @@ class ProgressReports:
     def close(self) -> None:
         """Report once more, at the end."""
         if self._batches:
-            report = Report(time.monotonic() - self._began, self._query.progress.states())
-            self._states = report.tables
+            report = self._reported()
             if self._listener is not None:
                 self._listener(report)
+
+    def _reported(self) -> Report:
+        report = Report(time.monotonic() - self._began, self._query.progress.states())
+        self._states = report.tables
+        return report
 
 
 def sync_mysql_table(

@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.lag import Snapshots, UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.sync.micro_batch.spec import UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.spec import UnreadTargets
 from streamhouse.source import Lag, Offset
 
 

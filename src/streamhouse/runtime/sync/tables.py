@@ -9,17 +9,14 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from streamhouse.close_matches import nearest
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, FoundTable
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     check_parents,
     parent_needed,
     unfollowed,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
-    Discovery,
-    FoundTable,
-)
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.mysql.columns import server_zone
 from streamhouse.mysql.connection import Session
@@ -28,15 +25,15 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server, TableNames
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.table_name import name_fault
-from streamhouse.runtime.sync.existing_rows.present_rows import (
+from streamhouse.runtime.sync.mapping.targets import CreatedTables, Target, Targets
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.present_rows import (
     FromScratch,
     PresentRows,
     bound_target,
     names_by_target,
 )
-from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
-from streamhouse.runtime.sync.mapping.targets import CreatedTables, Target, Targets
-from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.reload import why_not_reloadable
 
 _SHOWN = 5
 ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]
@@ -82,7 +79,12 @@ class SyncTables:
         """
         with self._lock:
             old = self.table_set
-            keys = self._foreign_keys(old)
+            names = old.by_names()
+            # Those of now that change rows of followed tables without row events.
+            keys: ForeignKeys = {}
+            if names:
+                databases = {database for database, _ in names}
+                keys = unlogged_foreign_keys(self._session, databases, names)
             self._drop_unselected(old)
             self._targets.set_options(table.target for table in self.table_set.tables.values())
             self._add(self._discovery.found(self.table_set.by_names()))
@@ -105,10 +107,7 @@ class SyncTables:
         if not followable:
             return 0
         old = self.table_set
-        if not self._options.names.merge_shards:
-            self._check_apart(old, followable)
-        own = {table.target for table in old.tables.values()}
-        targets = self._targets.ensure(followable, own)
+        targets = self._targets.ensure(followable, names_by_target(old.tables.values()))
         tables: list[FollowedTable] = []
         zone = old.zone
         for target in targets:
@@ -203,22 +202,6 @@ class SyncTables:
             notice = self._present.notice(target, names[target], scratch)
             if notice is not None:
                 self._notice(notice)
-
-    def _check_apart(self, old: TableSet, found: Sequence[FoundTable]) -> None:
-        taken = {table.target: table.full_name for table in old.tables.values()}
-        for table in found:
-            target = self._options.target(table.names)
-            if target in taken:
-                raise TableError(
-                    f"{table.full_name} and {taken[target]} would both be written to {target}; "
-                    "exclude one of them"
-                )
-
-    def _foreign_keys(self, old: TableSet) -> ForeignKeys:
-        """The foreign keys of now that change rows of followed tables without row events."""
-        names = old.by_names()
-        databases = {database for database, _ in names}
-        return unlogged_foreign_keys(self._session, databases, names) if names else {}
 
     def _check_comparable(self, tables: Iterable[FollowedTable]) -> None:
         """Raise `TableError` for a target that foreign keys change, and that cannot be compared."""

@@ -77,11 +77,6 @@ sync = _app()
 """The subcommands of `streamhouse sync`."""
 
 
-def _arguments(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags as the arguments of `sync_table_options` or `sync_database_options`."""
-    return {name: _parsed(name, value) for name, value in flags.items() if name not in OF_RUNS}
-
-
 def _parsed(name: str, value: Any) -> Any:
     from streamhouse.options import boolean
     from streamhouse.procedures.arguments import names
@@ -104,21 +99,16 @@ def _unquoted(value: str) -> str:
     return value[1:-1] if quoted else value
 
 
-def _catalog(
-    warehouse: str, option: list[str] | None, catalog_conf: list[str] | None
-) -> Mapping[str, str]:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-
-    return Warehouse(catalog_options(warehouse, [*(option or ()), *(catalog_conf or ())])).options
-
-
 def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
     """Run the sync whose options `make` returns for the arguments of the flags."""
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.runtime.spark.session import begin_session, end_session
 
     spark = spark_options(flags["master"], flags["conf"], flags["verbose"])
-    catalog = _catalog(flags["warehouse"], flags["option"], flags["catalog_conf"])
-    checked = make(catalog, **_arguments(flags))
+    given = [*(flags["option"] or ()), *(flags["catalog_conf"] or ())]
+    catalog = Warehouse(catalog_options(flags["warehouse"], given)).options
+    arguments = {name: _parsed(name, one) for name, one in flags.items() if name not in OF_RUNS}
+    checked = make(catalog, **arguments)
     begin_session("streamhouse", spark)
     try:
         from streamhouse.runtime.monitoring.reporter import Reporter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -257,7 +256,6 @@ def _placed(
 _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 _UNICODE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
 _BASIC_UNICODE = frozenset({"utf8mb3", "utf8", "ucs2"})
-_LENGTH = re.compile(r"\((\d+)\)")
 
 
 def keeps_values(old: MySqlColumn, new: MySqlColumn, strict: bool) -> bool:
@@ -330,10 +328,7 @@ def _keeps_lengths(old: MySqlColumn, new: MySqlColumn) -> bool:
 
 def _characters(column: MySqlColumn) -> int:
     """The most characters of a text."""
-    if column.data_type in TEXT_BYTES:
-        return TEXT_BYTES[column.data_type]
-    match = _LENGTH.search(column.column_type)
-    return int(match[1]) if match else 0
+    return TEXT_BYTES.get(column.data_type) or column.declared_length or 0
 
 
 def keeps_text(old: str | None, new: str | None, members: bool = False) -> bool:

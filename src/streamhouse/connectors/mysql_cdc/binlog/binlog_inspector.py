@@ -73,7 +73,9 @@ class BinlogInspector:
         if file not in known:
             found = retried(self._options, lambda: _identity(self._options, file))
             if file == log_files(self._session)[0][0]:
-                self._await_next_second(found)
+                # Until a second has passed, a reset would give the same creation time.
+                while int(self._session.rows("SELECT UNIX_TIMESTAMP()")[0][0]) <= found.created:
+                    time.sleep(0.05)
             known[file] = found
         return known[file]
 
@@ -166,11 +168,6 @@ class BinlogInspector:
             self.close()
         return self._identities
 
-    def _await_next_second(self, found: BinlogIdentity) -> None:
-        """Wait until a second has passed, so that a reset would give another creation time."""
-        while int(self._session.rows("SELECT UNIX_TIMESTAMP()")[0][0]) <= found.created:
-            time.sleep(0.05)
-
     def _prepared_at(self, position: BinlogPosition) -> tuple[Prepared, set[str]]:
         """The transactions prepared at a position, and those whose commit is not visible yet.
 
@@ -183,8 +180,11 @@ class BinlogInspector:
         return retried(self._options, lambda: self._scanned(position, names))
 
     def _scanned(self, position: BinlogPosition, names: set[str]) -> tuple[Prepared, set[str]]:
+        if self._scan is not None and position < self._scan.position:
+            self.close()
         try:
-            scan = self._scan_at(position)
+            scan = self._scan = self._scan or XaScan(self._options, position)
+            scan.advance(position)
         except BaseException:
             self.close()
             raise
@@ -198,14 +198,6 @@ class BinlogInspector:
         # A crash of the server can lose transactions that changed nothing in InnoDB.
         prepared = {xid: at for xid, at in scan.prepared.items() if xid in names}
         return prepared, names & scan.decided.keys()
-
-    def _scan_at(self, position: BinlogPosition) -> XaScan:
-        if self._scan is not None and position < self._scan.position:
-            self.close()
-        if self._scan is None:
-            self._scan = XaScan(self._options, position)
-        self._scan.advance(position)
-        return self._scan
 
 
 def _identity(options: MySqlOptions, file: str) -> BinlogIdentity:

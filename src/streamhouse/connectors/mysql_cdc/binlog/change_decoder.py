@@ -15,10 +15,10 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     query_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn, logged_columns
-from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS, Statement, statement_of
+from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import LoggedTable, RowEvent
 from streamhouse.connectors.mysql_cdc.binlog.statements import REDECLARE, StatementCheck
-from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
+from streamhouse.errors import ConnectError, SchemaChangeError
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
 from streamhouse.mysql.table import TableDefinition
 from streamhouse.mysql.values.types import MySqlColumn
@@ -142,11 +142,6 @@ class TablesDecoder:
                 self._by_table_id[number] = index, table
         elif kind in STATEMENTS:
             self._check_statement(kind, data, at, end, BinlogPosition(file, pos))
-        elif kind in OLD_LOADS:
-            raise DataLossError(
-                f"MySQL table {self._captured.table.full_name}: the binlog has a LOAD DATA at "
-                f"{BinlogPosition(file, pos)} in the form of MySQL 4; {START_AGAIN}"
-            )
         elif kind == PARTIAL_UPDATE and table_id(data, at) in self._by_table_id:
             raise ConnectError(
                 f"the binlog of MySQL at {self._captured.options.address} contains partial row "

@@ -89,10 +89,15 @@ class BinlogDump:
         """The events received so far, concatenated; waits for at least one."""
         while not (events := self._whole_events()):
             try:
-                self._receive()
+                received = self._file.read1(_BLOCK_BYTES)
+                self._buffer += received
+                if received and isinstance(self._socket, ssl.SSLSocket):
+                    self._receive_arrived(self._socket)
             except OSError as error:
                 # Callers have files, too, whose errors are others.
                 raise pymysql.err.OperationalError(2013, f"{_LOST}: {error}") from None
+            if not received:
+                raise pymysql.err.OperationalError(2013, _LOST)
         return events[0] if len(events) == 1 else b"".join(events)
 
     def events(self) -> Iterator[RawEvent]:
@@ -117,14 +122,6 @@ class BinlogDump:
         with self._closing:
             self._closed = True
             close_quietly(self._connection)
-
-    def _receive(self) -> None:
-        received = self._file.read1(_BLOCK_BYTES)
-        if not received:
-            raise pymysql.err.OperationalError(2013, _LOST)
-        self._buffer += received
-        if isinstance(self._socket, ssl.SSLSocket):
-            self._receive_arrived(self._socket)
 
     def _receive_arrived(self, tls: ssl.SSLSocket) -> None:
         """Receive what else has arrived: a read by TLS returns one record, of perhaps one event."""

@@ -13,9 +13,6 @@ from pymysql.charset import charset_by_id
 from streamhouse.connectors.mysql_cdc.binlog.format.events import EXECUTE_LOAD_QUERY, HEADER
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, LexerOptions, Token, tokens
 
-OLD_LOADS = frozenset({6, 12})
-"""LOAD and NEW_LOAD events, which servers before MySQL 5.0 write."""
-
 _HEAD = struct.Struct("<IIBHH")
 _LOAD_HEAD_BYTES = 13
 _SQL_MODE, _CHARSET, _UPDATED_DATABASES, _PHASE = 1, 4, 12, 130
@@ -83,7 +80,8 @@ def statement_of(kind: int, data: bytes, at: int, end: int, mariadb: bool) -> St
     mode = int.from_bytes(variables.get(_SQL_MODE, b""), "little")
     codec = _codec(int.from_bytes(variables.get(_CHARSET, b"")[:2], "little"))
     text, generated = _decoded(raw, codec)
-    blank = "" if codec in ("utf-8", None) else _blanks(text)
+    odd = {char for char in text if not char.isascii() and char.isspace()}
+    blank = "" if codec in ("utf-8", None) else "".join(sorted(odd))
     return Statement(
         database,
         text,
@@ -148,7 +146,3 @@ def _decoded(raw: bytes, codec: str | None) -> tuple[str, str | None]:
     except UnicodeDecodeError:
         return text, None
     return text, None if utf8 == text else utf8
-
-
-def _blanks(text: str) -> str:
-    return "".join(sorted({char for char in text if not char.isascii() and char.isspace()}))

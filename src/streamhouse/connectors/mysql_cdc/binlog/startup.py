@@ -107,15 +107,6 @@ def position_on_other_server(
     )
 
 
-def interrupted_batch(options: MySqlOptions) -> DataLossError:
-    """The error for a batch that was planned on another server, and not read there."""
-    return DataLossError(
-        f"MySQL at {options.address} is another server than the one on which an interrupted batch "
-        f"of {options.name} was planned, which must read the same changes again; let the query "
-        f"finish it on the former server, or {START_AGAIN}"
-    )
-
-
 def _searched_position(
     session: Session, options: MySqlOptions, server: Server
 ) -> tuple[BinlogPosition, Skip | None]:
@@ -169,7 +160,7 @@ class _Search:
                     reason = f"the transaction at {anonymous}, before others of them, has no GTID"
                     raise OptionError(self._not_logged(wanted, reason))
                 if wanted.mariadb and missing.get(origin) == number:
-                    self._check_origin(event, wanted, origin)
+                    self._check_same(wanted, origin, HEADER.unpack_from(event.data, event.at)[2])
                 if wanted.mariadb and missing and number < last.get(origin, 0):
                     raise self._unordered(event.begin)
                 last[origin] = number
@@ -189,9 +180,6 @@ class _Search:
         if until is None or until <= start:
             return start, None
         return start, Skip(gtids=str(wanted), until=until)
-
-    def _check_origin(self, event: _Event, wanted: GtidSet, origin: str) -> None:
-        self._check_same(wanted, origin, HEADER.unpack_from(event.data, event.at)[2])
 
     def _check_same(self, wanted: GtidSet, origin: str, server: int) -> None:
         """After a failover, two servers may have given the same number to two transactions."""

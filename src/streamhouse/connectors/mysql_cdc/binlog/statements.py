@@ -37,7 +37,7 @@ REDECLARE = (
     f"(if columns were added, {START_AGAIN})"
 )
 _ROW_FORMAT = f"set binlog_format = ROW, in sessions too, and {START_AGAIN}"
-_FILTERS = ("UNIQUE", "CHECK", "PARTITION", "FOREIGN", "PRIMARY")
+_FILTERS = frozenset({"UNIQUE", "CHECK", "PARTITION", "FOREIGN", "PRIMARY"})
 """Words in an ALTER IGNORE TABLE that may make it drop rows."""
 
 
@@ -155,17 +155,12 @@ class StatementCheck:
             self._temporary.add((where.file, statement.thread, name))
         for name in parsed.dropped:
             self._temporary.discard((where.file, statement.thread, name))
-        if parsed.created or parsed.dropped:
-            self._note_hidden(where)
-
-    def _note_hidden(self, where: BinlogPosition) -> None:
-        """Set in `known` which sessions hide the table: those of the current binlog file."""
-        if self.known is not None:
-            name = self._captured.parsed_name
+        if self.known is not None and (parsed.created or parsed.dropped):
+            # The sessions that hide the table: those of the current binlog file.
             hidden = sorted(
                 (file, thread)
                 for file, thread, other in self._temporary
-                if other == name and file == where.file
+                if other == self._captured.parsed_name and file == where.file
             )
             self.known = replace(self.known, hidden_in=tuple(hidden))
 
@@ -209,7 +204,8 @@ class StatementCheck:
             for change in changes.columns:
                 if change.spec is not None:
                     change.spec.column = None
-        if effect.ignore and (changes != Alteration() or _has_word(effect.specs, _FILTERS)):
+        words = {token.text.upper() for spec in effect.specs for token in spec}
+        if effect.ignore and (changes != Alteration() or words & _FILTERS):
             changes.rows.append("may drop or change rows, as it says IGNORE")
         return changes
 
@@ -303,10 +299,6 @@ def _parsed(found: Sequence[Token], database: str, ignores_case: bool) -> Effect
         return None
 
 
-def _has_word(specs: Sequence[Sequence[Token]], words: Sequence[str]) -> bool:
-    return any(token.text.upper() in words for spec in specs for token in spec)
-
-
 def side_effects(
     session: Session, target: tuple[str, str] | None, words: Collection[str]
 ) -> str | None:
@@ -316,7 +308,8 @@ def side_effects(
     checks the views, triggers and functions that the server has now. The reason completes a
     sentence.
     """
-    grants = [match.groups() for row in session.rows("SHOW GRANTS") for match in _found(row)]
+    listed = [str(row[0]) for row in session.rows("SHOW GRANTS")]
+    grants = [match.groups() for grant in listed for match in _GRANT.finditer(grant)]
     reason = _functions(session, grants, words)
     if reason is not None or target is None or target[0].lower() in _SYSTEM:
         return reason
@@ -346,10 +339,6 @@ def _functions(
     if not _granted(grants, "SELECT", None) and ("select" in words or "(" in words):
         return "it may call functions, which are seen with the privilege SELECT ON *.* only"
     return None
-
-
-def _found(row: tuple[object, ...]) -> list[re.Match[str]]:
-    return list(_GRANT.finditer(str(row[0])))
 
 
 def _granted(grants: Collection[tuple[str, ...]], privilege: str, database: str | None) -> bool:

@@ -22,14 +22,13 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     Step,
 )
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
-from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.gtids import GtidSet
 from streamhouse.mysql.position import START_AGAIN, BinlogIdentity, BinlogPosition
 
 _ROW_EVENTS = ROWS | {PARTIAL_UPDATE}
-_OTHER_WRITES = OLD_LOADS | (STATEMENTS - {QUERY})
+_OTHER_WRITES = STATEMENTS - {QUERY}
 _ENDS = (Step.COMMIT, Step.STATEMENT, Step.ROLLBACK)
 _PREPARED_BYTES = 32 * 1024 * 1024
 
@@ -141,7 +140,9 @@ class Transactions:
             # After a crash of the server, a file ends inside a transaction.
             self._group.close()
         elif kind == FORMAT:
-            self._check_binlog()
+            expected, self._expected = self._expected, None
+            if track.binlog is not None and expected not in (None, track.binlog):
+                raise other_binlog(self._server, track.file, expected, track.binlog)
         elif kind == INCIDENT:
             raise DataLossError(
                 f"the binlog of {self._server} lacks changes at {track.position}, as the server "
@@ -197,12 +198,6 @@ class Transactions:
             raise DataLossError(
                 f"the binlog of {self._server} at {self.track.position}: {error}; {START_AGAIN}"
             ) from None
-
-    def _check_binlog(self) -> None:
-        expected, self._expected = self._expected, None
-        found = self.track.binlog
-        if expected is not None and found is not None and found != expected:
-            raise other_binlog(self._server, self.track.file, expected, found)
 
     def _inside(self) -> DataLossError:
         return DataLossError(

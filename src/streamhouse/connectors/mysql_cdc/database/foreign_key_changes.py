@@ -14,8 +14,8 @@ from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange
 from streamhouse.connectors.mysql_cdc.binlog.format.events import DELETES, UPDATES
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import MOST_BYTES, BatchDecoder
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import FOREIGN_KEY, DatabaseProgress, Stale
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.foreign_keys import CASCADE, ForeignKey
 from streamhouse.mysql.position import BinlogPosition

@@ -21,11 +21,8 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     Seconds,
 )
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
-    ChunkConnections,
-    ChunkReader,
-)
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkConnections, ChunkReader
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
 from streamhouse.connectors.mysql_cdc.snapshot.keyless_reader import KeylessReader
 from streamhouse.mysql.connection import Session

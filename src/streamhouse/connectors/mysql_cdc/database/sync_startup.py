@@ -8,37 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChanges
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, StatementLog
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server
 
-_FILE = "start.json"
+STARTUP_FILE = "start.json"
+"""Where a sync begins, a `DatabaseProgress`; in its checkpoint before the first table set.
+
+Tables in its `gone` are not read before a statement creates them.
+"""
 _SHOWN = 3
-
-
-def write_startup(checkpoint: Path, start: DatabaseProgress) -> None:
-    """Write where a sync begins to its checkpoint, before the sync's first table set.
-
-    Tables in `gone` are not read before a statement creates them.
-    """
-    replace_json(checkpoint / _FILE, start.to_offset())
-
-
-def read_startup(checkpoint: Path) -> DatabaseProgress | None:
-    """Read what `write_startup` has written; None if the checkpoint has nothing."""
-    return DatabaseProgress.from_offset(read_json(checkpoint / _FILE) or {})
 
 
 def sync_startup(session: Session, options: MySqlOptions, server: Server) -> DatabaseProgress:
@@ -77,7 +66,11 @@ def absent_tables(
         own = by_table.get(table.full_name, [])
         ddls = DdlChanges(captured[table.full_name], table.definition)
         changes = [(event, ddls.of(event.statement, event.after)) for event in own]
-        is_new = any(_creates(event) and not _is_conditional(event) for event in own)
+        is_new = any(
+            _creates(event)
+            and not any(t.text.upper() == "EXISTS" for t in event.statement.readings[0])
+            for event in own
+        )
         is_new |= any(change is not None and change.is_new for _, change in changes)
         if is_new or (own and _creates(own[0]) and not _has_changes(own[0], start)):
             absent.add(table.id)
@@ -92,10 +85,6 @@ def absent_tables(
 def _creates(found: FoundStatement) -> bool:
     parsed = ParsedStatement(found.statement, found.table.ignores_case)
     return parsed.creates(found.table.parsed_name)
-
-
-def _is_conditional(found: FoundStatement) -> bool:
-    return any(token.text.upper() == "EXISTS" for token in found.statement.readings[0])
 
 
 def _has_changes(found: FoundStatement, start: DatabaseProgress) -> bool:

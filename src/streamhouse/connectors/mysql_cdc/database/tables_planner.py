@@ -12,21 +12,18 @@ from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.startup import (
-    interrupted_batch,
-    position_on_other_server,
-)
+from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.part_reader import ALL_ROWS, TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.statement_scan import StatementLog
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.relay.state import RelayedBatches, RelayView
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
-from streamhouse.errors import AlteredTableError
+from streamhouse.errors import AlteredTableError, DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import BinlogPosition, KeyJson
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition, KeyJson
 from streamhouse.mysql.table import Server
 from streamhouse.source import Offset
 
@@ -155,7 +152,12 @@ class TablesPlanner(ABC):
             old = self.tables_of(before)
             view = self._view(before)
             if self._moved(before, view) is not None:
-                raise interrupted_batch(self._options)
+                raise DataLossError(
+                    f"MySQL at {self._options.address} is another server than the one on which an "
+                    f"interrupted batch of {self._options.name} was planned, which must read the "
+                    "same changes again; let the query finish it on the former server, or "
+                    + START_AGAIN
+                )
             changed = self._changed(before, after.position, view)
         found = [
             self._part(table, before if table.id in old else None, after, changed, (start, end))

@@ -26,7 +26,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     query_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
-from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS, statement_of
+from streamhouse.connectors.mysql_cdc.binlog.query import statement_of
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import TableName
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
@@ -237,16 +237,14 @@ class _EventSelection:
     def __init__(self, tables: Sequence[TableNames], server: Server) -> None:
         self._tables: list[TableNames] = []
         self._server = server
-        self._all: frozenset[str] = frozenset()
         self._names: dict[bytes, frozenset[str]] = {}
         self._by_table_id: dict[bytes, frozenset[str]] = {}
-        self.altered: frozenset[str] = frozenset()
+        self.altered = _NONE
         self.add(tables)
 
     def add(self, tables: Sequence[TableNames]) -> None:
         """Follow these tables, too."""
         self._tables += tables
-        self._all |= {".".join(table) for table in tables}
         for table in tables:
             name = folded_names(names_of(*table), self._server.ignores_case)
             self._names[name] = frozenset({".".join(table)})
@@ -254,7 +252,7 @@ class _EventSelection:
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The followed tables that the event at bytes `at` to `end` concerns; empty: none."""
         if self.altered:
-            self.altered = frozenset()
+            self.altered = _NONE
         if kind in ROWS or kind == PARTIAL_UPDATE:
             return self._by_table_id.get(table_id(data, at), _NONE)
         if kind == TABLE_MAP:
@@ -262,14 +260,12 @@ class _EventSelection:
             names = self._names.get(name, _NONE)
             self._by_table_id[table_id(data, at)] = names
             return names
-        if kind in STATEMENTS:
-            return self._affected(kind, data, at, end)
-        return self._all if kind in OLD_LOADS else frozenset()
+        return self._affected(kind, data, at, end) if kind in STATEMENTS else _NONE
 
     def _affected(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The tables that a statement concerns, or whose rows it may change."""
         if kind == QUERY and query_of(data, at, end)[1] in TRANSACTION_CONTROL:
-            return frozenset()
+            return _NONE
         statement = statement_of(kind, data, at, end, self._server.mariadb)
         # Keeps too many statements rather than too few: readers compare names as the server does.
         parsed = ParsedStatement(statement, ignores_case=True)

@@ -16,11 +16,9 @@ import pymysql
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, reset_error
-from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
-from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
-from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog
+from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.mysql.connection import Backoff, Session, is_lost, readable
 from streamhouse.mysql.options import MySqlOptions
@@ -178,7 +176,12 @@ class Relay:
         dump = BinlogDump(self._options, relay_log.state.end)
         # Before it looks whether it is stopped: `close` does the opposite.
         self._dump = dump
-        relay_log.connect(dump.track, f"MySQL at {self._options.address}", self._reread(relay_log))
+        selects = relay_log.selects
+        relay_log.connect(
+            dump.track,
+            f"MySQL at {self._options.address}",
+            lambda committed, before: read_prepared(self._options, selects, committed, before),
+        )
         checked = time.monotonic()
         try:
             while not self._stopped.is_set():
@@ -193,17 +196,12 @@ class Relay:
                 if len(block) < _SMALL_BLOCK:
                     # Gathers small transactions, which then need one write.
                     self._stopped.wait(_GATHER_S)
-                if _idle(block) and time.monotonic() - checked > _RESET_CHECK_S:
+                idle = HEADER.unpack_from(block)[1] in HEARTBEATS
+                if idle and time.monotonic() - checked > _RESET_CHECK_S:
                     checked = time.monotonic()
                     self._check_reset(relay_log.state.end)
         finally:
             dump.close()
-
-    def _reread(self, relay_log: RelayLog) -> ReadPrepared:
-        def read(committed: Committed, before: BinlogPosition) -> TransactionBuffer:
-            return read_prepared(self._options, relay_log.selects, committed, before)
-
-        return read
 
     def _explained(self, error: Exception, end: BinlogPosition) -> StreamhouseError:
         """The server's error in a readable form, or the error of a reset binlog."""
@@ -243,10 +241,6 @@ class Relay:
             self._stopped.wait(_FULL_S)
 
 
-def _idle(block: bytes) -> bool:
-    return HEADER.unpack_from(block)[1] in HEARTBEATS
-
-
 def own_folder(root: Path) -> tuple[Path, ExitStack]:
     """A new folder that is removed when the stack is closed, or after this process has died."""
     root.mkdir(parents=True, exist_ok=True)
@@ -271,30 +265,21 @@ def relay_startup(
     it drops events if it gets too large. None: it may drop events from its start on.
     """
     current = server.position(session)
-    files = _Files(log_files(session))
-    behind = [at for at in sorted(resume_positions) if files.has(at) and at < current]
+    sizes = dict(log_files(session))
+    names = list(sizes)
+
+    def between(start: BinlogPosition, end: BinlogPosition) -> int:
+        files = names[names.index(start.file) : names.index(end.file)]
+        return sum(sizes[file] for file in files) - start.pos + end.pos
+
+    behind = [at for at in sorted(resume_positions) if at.file in sizes and at < current]
     if not behind:
         return current, None
     first = behind[0]
-    if most_bytes is None or files.bytes_between(first, current) <= most_bytes:
+    if most_bytes is None or between(first, current) <= most_bytes:
         return first, None
     together = all_known and len(behind) == len(resume_positions)
-    if together and files.bytes_between(first, behind[-1]) <= most_bytes:
+    if together and between(first, behind[-1]) <= most_bytes:
         return first, current
-    near = [at for at in behind if files.bytes_between(at, current) <= most_bytes]
+    near = [at for at in behind if between(at, current) <= most_bytes]
     return near[0] if near else current, None
-
-
-class _Files:
-    """The server's binlog files with their sizes, oldest first."""
-
-    def __init__(self, files: Sequence[tuple[str, int]]) -> None:
-        self._names = [name for name, _ in files]
-        self._sizes = [size for _, size in files]
-
-    def has(self, position: BinlogPosition) -> bool:
-        return position.file in self._names
-
-    def bytes_between(self, start: BinlogPosition, end: BinlogPosition) -> int:
-        first, last = self._names.index(start.file), self._names.index(end.file)
-        return sum(self._sizes[first:last]) - start.pos + end.pos

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from operator import attrgetter
 
 from streamhouse.connectors.base import SharingSource
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
@@ -20,6 +21,9 @@ from streamhouse.mysql.options import MySqlOptions, parse
 from streamhouse.mysql.position import BinlogPosition, BinlogState, position_of
 from streamhouse.mysql.table import TableNames, check_server
 from streamhouse.source import Offset
+
+_LOGIN = attrgetter("hostname", "port", "username", "password", "tls", "server_ids")
+"""What the options of two sources share that can read by one connection."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Relays:
         for source in sources:
             options = parse(source.spec.options)
             if options.relay_bytes and options.startup_mode != "snapshot":
-                groups.setdefault(_login(options), []).append((source, options))
+                groups.setdefault(_LOGIN(options), []).append((source, options))
         for group in groups.values():
             self._start([source for source, _ in group], [options for _, options in group])
 
@@ -103,17 +107,6 @@ class Relays:
             source.use_shared(folder)
 
 
-def _login(options: MySqlOptions) -> tuple[object, ...]:
-    return (
-        options.hostname,
-        options.port,
-        options.username,
-        options.password,
-        options.tls,
-        options.server_ids,
-    )
-
-
 def _resumed(
     session: Session, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
 ) -> list[_Resumed]:
@@ -135,7 +128,8 @@ def _startup_position(offset: Offset, options: MySqlOptions) -> BinlogPosition |
     """Where a source resumes or begins; None if that is not known yet."""
     if offset:
         return position_of(offset)
-    if options.startup_mode == "specific-offset" and not options.startup_searched:
+    searched = options.startup_gtids is not None or options.skip_events or options.skip_rows
+    if options.startup_mode == "specific-offset" and not searched:
         return options.startup_position
     if options.startup_mode == "earliest-offset":
         with closing(Session(options)) as session:

@@ -174,12 +174,6 @@ class RelayView:
             time.sleep(_POLL_S)
         return False
 
-    def bounded(
-        self, start: BinlogPosition, end: BinlogPosition, most_bytes: int
-    ) -> BinlogPosition:
-        """The end of a transaction after `start`, about `most_bytes` later, and at most `end`."""
-        return bounded(self.folder, start, end, most_bytes)
-
 
 BATCH_BYTES = 64 * 1024 * 1024
 """The most bytes of the relay log in one batch: more need more memory, and are not faster."""
@@ -214,4 +208,4 @@ class RelayedBatches:
             return start
         self._advanced = now
         budgets = [byte_budget(table, max_rows) for table in tables]
-        return view.bounded(start, state.end, min([BATCH_BYTES, *budgets]))
+        return bounded(view.folder, start, state.end, min([BATCH_BYTES, *budgets]))

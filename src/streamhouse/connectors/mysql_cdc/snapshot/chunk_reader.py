@@ -19,6 +19,7 @@ import pymysql
 from pymysql.constants import ER
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
 from streamhouse.connectors.mysql_cdc.change_reader import (
     Reader,
@@ -29,7 +30,7 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     open_reader,
 )
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, chunk_select
-from streamhouse.errors import ConnectError, DataLossError
+from streamhouse.errors import ConnectError
 from streamhouse.mysql.connection import (
     Backoff,
     Session,
@@ -41,7 +42,7 @@ from streamhouse.mysql.connection import (
 from streamhouse.mysql.keys import KeySpace, check_key, escaped, key_select
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import await_commits
-from streamhouse.mysql.position import START_AGAIN, BinlogPosition, KeyJson
+from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
 from streamhouse.mysql.values.rows import RowWriter
@@ -138,8 +139,9 @@ class ChunkReader:
             done = low
             try:
                 for rows in self._pieces(Chunk(low, chunk.high)):
-                    self._check_keys(rows)
-                    done = self._key_of_last(rows)
+                    for column, at in zip(self._captured.table.key, self._key_at, strict=True):
+                        check_key(column, rows[at])
+                    done = self._text_key(rows, len(rows[0]) - 1)
                     yield self._writer.snapshot(self._unchanged(rows))
                 break
             except (pymysql.err.MySQLError, OSError) as error:
@@ -204,10 +206,6 @@ class ChunkReader:
             for index in indexes:
                 mask[index] = self._text_key(rows, int(index)) in self._rows_at_position
         return [column.filter(pa.array(~mask)) for column in rows] if mask.any() else rows
-
-    def _check_keys(self, rows: Columns) -> None:
-        for column, at in zip(self._captured.table.key, self._key_at, strict=True):
-            check_key(column, rows[at])
 
     def _statement(self, chunk: Chunk) -> tuple[str, list[Any]]:
         key = self._captured.table.key
@@ -274,10 +272,7 @@ class ChunkReader:
             # After a failure, reading the range again is harmless: first changes are kept.
             start = self._position
             if end < start:
-                raise DataLossError(
-                    f"the binlog of MySQL at {self._captured.options.address} ends at {end}, "
-                    f"before {start}: it was reset; {START_AGAIN}"
-                )
+                raise reset_error(self._captured.options.address, end, start)
             if end == start:
                 return
             self._reader = open_reader([TableRange(self._captured, self._as_of)], self._relayed)
@@ -300,9 +295,6 @@ class ChunkReader:
         ]
         befores = rows.befores().to_pylist()
         return zip(befores, zip(*keys, strict=True), zip(*values, strict=True), strict=True)
-
-    def _key_of_last(self, rows: Columns) -> KeyJson:
-        return self._text_key(rows, len(rows[0]) - 1)
 
     def _text_key(self, rows: Columns, index: int) -> KeyJson:
         columns = self._captured.table.key

@@ -20,6 +20,7 @@ import pymysql
 from pymysql.constants import ER
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
 from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids, xid_sql
 from streamhouse.connectors.mysql_cdc.change_reader import (
@@ -149,10 +150,7 @@ class KeylessReader:
         Raises the error of a statement about the table between `seen` and `now`, too.
         """
         if seen < self._as_of.position:
-            raise DataLossError(
-                f"the binlog of MySQL at {self._options.address} ends at {seen}, before "
-                f"{self._as_of.position}: it was reset; {START_AGAIN}"
-            )
+            raise reset_error(self._options.address, seen, self._as_of.position)
         differences = RowDifferences(self._captured.columns, self._options.zero_dates)
         if self._as_of.position < now:
             with closing(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,12 +21,7 @@ from streamhouse.sql.functions.java_times import formatted, parts
 NOW = "TIMESTAMP_LTZ(3)"
 _FORM = re.compile(r"\s*([^=]+?)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 _FIELDS: Mapping[str, Callable[[pa.Array], pa.Array]] = {
-    "year": pc.year,
-    "month": pc.month,
-    "day": pc.day,
-    "hour": pc.hour,
-    "minute": pc.minute,
-    "second": pc.second,
+    name: getattr(pc, name) for name in ("year", "month", "day", "hour", "minute", "second")
 }
 _TEXTS: Mapping[str, Callable[[str], str]] = {
     "upper": str.upper,
@@ -89,15 +83,10 @@ class ComputedColumn:
             ) from None
 
     def _type(self, source: str) -> str:
-        if self.function in _FIELDS:
-            return "INT"
-        if self.function == "truncate":
-            return source
-        if self.function == "now":
-            return NOW
-        if self.function == "cast":
-            return self.arguments[1].upper() if len(self.arguments) > 1 else "STRING"
-        return "STRING"
+        if self.function == "cast" and len(self.arguments) > 1:
+            return self.arguments[1].upper()
+        kinds = {**dict.fromkeys(_FIELDS, "INT"), "truncate": source, "now": NOW}
+        return kinds.get(self.function, "STRING")
 
     def _applied(self, source: pa.Array) -> pa.Array:
         if self.function in _FIELDS:
@@ -224,9 +213,7 @@ def _mapped(values: pa.Array, function: Callable[[Any], str]) -> pa.Array:
     """The function of each value; computed once for equal values."""
     encoded = values.dictionary_encode()
     texts = [None if value is None else function(value) for value in encoded.dictionary.to_pylist()]
-    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(texts, pa.string())).cast(
-        pa.string()
-    )
+    return pa.array(texts, pa.string()).take(encoded.indices)
 
 
 def _formatted(nanos: int, pattern: str) -> str:
@@ -245,15 +232,12 @@ def _cut(text: str, first: int, end: int | None) -> str:
 def _truncated(values: pa.Array, width: int) -> pa.Array:
     if pa.types.is_string(values.type):
         return _mapped(values, lambda text: _cut(text, 0, width))
+    step: Any = width
     if pa.types.is_decimal(values.type):
         step = Decimal(width).scaleb(-values.type.scale)
-        with localcontext(prec=_DIGITS):
-            # The sum: a remainder has the sign of its value, and the result is rounded down.
-            cut = [None if v is None else v - (v % step + step) % step for v in values.to_pylist()]
-        return pa.array(cut, values.type)
-    if not pa.types.is_integer(values.type):
+    elif not pa.types.is_integer(values.type):
         raise ValueError(f"a {values.type} has no truncate()")
-    numbers = values.cast(pa.int64())
-    floors = np.asarray(pc.fill_null(numbers, 0))
-    cut_numbers = pa.array(floors - np.mod(floors, width), mask=np.asarray(pc.is_null(numbers)))
-    return cut_numbers.cast(values.type)
+    with localcontext(prec=_DIGITS):
+        # The sum: a decimal's remainder has the sign of its value, and the result is rounded down.
+        cut = [None if v is None else v - (v % step + step) % step for v in values.to_pylist()]
+    return pa.array(cut, values.type)

@@ -87,7 +87,8 @@ class Reconciliation:
         """Rename columns; returns the types before the statement, by the names after it."""
         before = dict(self._wanted.before)
         for old in list(before):
-            other = None if old in self._names else self._other_case(old)
+            cases = (name for name in self._names if name.lower() == old.lower())
+            other = None if old in self._names else next(cases, None)
             new = self._wanted.renamed.get(old.lower(), other)
             if new is None or new == old:
                 continue
@@ -102,9 +103,6 @@ class Reconciliation:
             elif old in self._columns:
                 self._replaced.append(new)
         return before
-
-    def _other_case(self, old: str) -> str | None:
-        return next((name for name in self._names if name.lower() == old.lower()), None)
 
     def _rename(self, old: str, new: str) -> None:
         self.changes.append(RenameColumn((old,), new))
@@ -139,7 +137,9 @@ class Reconciliation:
         added = replace(column, nullable=True)
         self.changes.append(AddColumn(added, position, if_not_exists=True))
         names = list(self._columns)
-        at = len(names) if position is None else self._after(position, names)
+        at = len(names)
+        if position is not None:
+            at = 0 if position.after is None else names.index(position.after) + 1
         names.insert(at, column.name)
         self._columns = {name: self._columns.get(name, added) for name in names}
 
@@ -148,10 +148,6 @@ class Reconciliation:
         order = [column.name for column in self._wanted.columns]
         before = [other for other in order[: order.index(name)] if other in self._columns]
         return ColumnPosition(before[-1] if before else None)
-
-    @staticmethod
-    def _after(position: ColumnPosition, names: Sequence[str]) -> int:
-        return 0 if position.after is None else names.index(position.after) + 1
 
     # -- types
 
@@ -164,7 +160,7 @@ class Reconciliation:
             raise self._error(
                 f"it makes column '{name}' {column.type}, and {before} cannot become that in Paimon"
             )
-        other_kind = narrower and _is_text(own.type) and not _is_text(column.type)
+        other_kind = narrower and _kind(own.type) == "text" and _kind(column.type) != "text"
         if name in self._keys:
             self._keep_key(column, own)
             return
@@ -291,10 +287,6 @@ def refused_key(target: str, statement: str, why: str) -> SchemaChangeError:
         f"table. To follow it again, drop {target}, and sync it alone, with another --name; "
         "nothing after the statement was written to it"
     )
-
-
-def _is_text(kind: str) -> bool:
-    return _kind(kind) == "text"
 
 
 def _kind(kind: str) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import Seconds
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.metadata import metadata_values
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
 from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -92,24 +93,27 @@ class Targets:
         self._warehouse = Warehouse(options.warehouse)
         self._computed = computed_columns(options)
 
-    def ensure(self, found: Sequence[FoundTable], own: Collection[str] = ()) -> list[Target]:
+    def ensure(
+        self, found: Sequence[FoundTable], own: Mapping[str, Collection[str]]
+    ) -> list[Target]:
         """The targets of these tables; creates those that are missing.
 
-        Those that the sync writes already (`own`) get the columns that they lack. Those that it
-        has only created are created again, in case that MySQL's table has other columns now. Raises
-        `TableError` for tables that cannot be merged, or that an existing Paimon table cannot hold;
-        with `ignore_incompatible` these are left out, with a notice.
+        Those that the sync writes already (`own`, with the names of their tables in MySQL) get the
+        columns that they lack. Those that it has only created are created again, in case that
+        MySQL's table has other columns now. Raises `TableError` for tables that cannot be merged,
+        or that an existing Paimon table cannot hold; with `ignore_incompatible` these are left out,
+        with a notice.
         """
         groups: dict[str, list[FoundTable]] = {}
         for table in found:
             groups.setdefault(self._options.target(table.names), []).append(table)
-        self._check_merged(groups)
+        self._check_merged(groups, own)
         if groups:
             self._warehouse.create_database(self._options.database, if_not_exists=True)
         # Listed once: with hundreds of tables, this is most of the time that they take.
         existing = set(self._warehouse.tables(self._options.database)) if groups else set()
         there = {group for group in groups if split_identifier(group)[1] in existing}
-        there -= self._dropped(there - set(own))
+        there -= self._dropped(there - own.keys())
         planned = self._noted({one: own for one, own in groups.items() if one not in there})
         targets = []
         for identifier, sources in groups.items():
@@ -126,14 +130,16 @@ class Targets:
                 self._notice(f"{names}: not followed, since {error}")
         return targets
 
-    def _check_merged(self, groups: Mapping[str, Sequence[FoundTable]]) -> None:
+    def _check_merged(
+        self, groups: Mapping[str, Sequence[FoundTable]], own: Mapping[str, Collection[str]]
+    ) -> None:
         for identifier, sources in groups.items():
-            apart = len(sources) > 1 and not self._options.names.merge_shards
+            names = [*own.get(identifier, ()), *(source.full_name for source in sources)]
+            apart = len(names) > 1 and not self._options.names.merge_shards
             if self._options.table is None and apart:
-                names = ", ".join(source.full_name for source in sources)
                 raise OptionError(
-                    f"{names} would all be written to {identifier}; exclude all but one, or "
-                    "choose another --table-prefix"
+                    f"{', '.join(names)} would all be written to {identifier}; exclude all but "
+                    "one, or choose another --table-prefix"
                 )
 
     def _dropped(self, identifiers: Iterable[str]) -> set[str]:
@@ -213,6 +219,7 @@ class Targets:
         `lenient`: columns of types that cannot be merged become STRING.
         """
         merged: dict[str, Column] = {}
+        having = Counter[str]()
         for source in sources:
             own: set[str] = set()
             for column in self._columns(source):
@@ -222,12 +229,13 @@ class Targets:
                         "case, as the catalog is not case-sensitive; rename one"
                     )
                 own.add(column.name)
+                having[column.name] += 1
                 other = merged.get(column.name)
                 merged[column.name] = (
                     column if other is None else _merged(source, other, column, lenient)
                 )
         for name, column in merged.items():
-            if not all(self._has(source, name) for source in sources):
+            if having[name] < len(sources):
                 merged[name] = replace(column, nullable=True)
         columns = list(merged.values()) + self._added(identifier, merged)
         names = [column.name for column in columns]
@@ -250,11 +258,6 @@ class Targets:
             )
             for column in table.columns
         ]
-
-    def _has(self, source: FoundTable, name: str) -> bool:
-        assert source.definition is not None
-        spelt = self._options.spelt
-        return any(spelt(column.name) == name for column in source.definition.columns)
 
     def _added(self, identifier: str, columns: Mapping[str, Column]) -> list[Column]:
         kinds = {name: column.type for name, column in columns.items()}

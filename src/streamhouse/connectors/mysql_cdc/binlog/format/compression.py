@@ -41,19 +41,15 @@ def decompressed(event: bytes, trailer: int) -> bytes:
     try:
         if kind == PAYLOAD:
             return b"".join(_transaction(event, end, trailer))
-        return _single(event, end, trailer)
+        plain_kind = _KINDS[kind]
+        at = _start(event, plain_kind)
+        body = event[HEADER.size : at] + _inflated(event, at, end)
+        return _event(event, plain_kind, body, int.from_bytes(event[13:17], "little"), trailer)
     except (zlib.error, pa.ArrowInvalid, OSError, LookupError, ValueError) as error:
         raise ConnectError(
             f"the binlog has a compressed event (number {kind}) that cannot be read ({error}); set "
             "log_bin_compress = OFF, binlog_transaction_compression = OFF on the server"
         ) from None
-
-
-def _single(event: bytes, end: int, trailer: int) -> bytes:
-    kind = _KINDS[event[4]]
-    at = _start(event, kind)
-    body = event[HEADER.size : at] + _inflated(event, at, end)
-    return _event(event, kind, body, int.from_bytes(event[13:17], "little"), trailer)
 
 
 def _start(event: bytes, kind: int) -> int:

@@ -38,8 +38,9 @@ _INTEGERS = {
     FIELD_TYPE.LONG: 4,
     FIELD_TYPE.LONGLONG: 8,
 }
-_COMPRESSED = (BLOB_COMPRESSED, VARCHAR_COMPRESSED)
-_TEXTS = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB, *_COMPRESSED)
+COMPRESSED = (BLOB_COMPRESSED, VARCHAR_COMPRESSED)
+"""The binlog types of COMPRESSED columns; see `inflated`."""
+_TEXTS = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB, *COMPRESSED)
 # The binlog types of each family of columns. A widened column keeps its family, and its values are
 # decoded as the binlog describes them.
 _WIRE: dict[str, tuple[int, ...]] = {
@@ -120,8 +121,6 @@ def check_type(wire: LoggedColumn, column: MySqlColumn) -> None:
 def reader(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     """The decoder of single values of a column, for types that `rows.arrays` has no other for."""
     read = _READERS[column.family](wire, column, context)
-    if wire.type in _COMPRESSED:
-        read = _inflated(read)
 
     def checked(data: bytes) -> Any:
         try:
@@ -161,17 +160,13 @@ def width(wire: LoggedColumn, column: MySqlColumn | None = None) -> Width:
     )
 
 
-def _inflated(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """For values of COMPRESSED columns: a byte with flags, the length, then zlib data."""
-
-    def inflate(data: bytes) -> Any:
-        if not data or not data[0]:
-            return decode(data[1:])
-        packed = memoryview(data)[1 + (data[0] & 7) :]
-        window = -zlib.MAX_WBITS if data[0] & _WITHOUT_HEADER else zlib.MAX_WBITS
-        return decode(zlib.decompress(packed, window))
-
-    return inflate
+def inflated(data: bytes) -> bytes:
+    """The bytes of a value of a COMPRESSED column: a byte with flags, the length, zlib data."""
+    if not data or not data[0]:
+        return data[1:]
+    packed = memoryview(data)[1 + (data[0] & 7) :]
+    window = -zlib.MAX_WBITS if data[0] & _WITHOUT_HEADER else zlib.MAX_WBITS
+    return zlib.decompress(packed, window)
 
 
 def is_unsigned(wire: LoggedColumn, column: MySqlColumn) -> bool:
@@ -192,10 +187,6 @@ def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     return lambda data: Decimal(text_of(data))
 
 
-def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    return context.charsets.decoder(logged_charset(wire, column), context.in_key)
-
-
 def logged_charset(wire: LoggedColumn, column: MySqlColumn) -> str:
     """The character set that the binlog names, else the column's declared one."""
     charset = column.charset if wire.collation is None else charset_of(wire.collation)
@@ -206,12 +197,6 @@ def logged_charset(wire: LoggedColumn, column: MySqlColumn) -> str:
         f"column '{column.name}' is {column.column_type} CHARACTER SET {column.charset}, but the "
         f"binlog has it as {found}: it was altered; {START_AGAIN}"
     )
-
-
-def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    if not is_padded(wire, column):
-        return bytes
-    return lambda data: data.ljust(wire.length, b"\0")
 
 
 def is_padded(wire: LoggedColumn, column: MySqlColumn) -> bool:
@@ -283,8 +268,6 @@ def _old_time(data: bytes) -> str:
 
 _READERS: dict[str, _Maker] = {
     "decimal": _decimal,
-    "string": _text,
-    "binary": _binary,
     "time": _time,
     "set": _set,
     "json": _plain(json_text),

@@ -124,20 +124,16 @@ class PositionTracker:
             self.checksums = announces_checksums(data, at + size)
             self.binlog = BinlogIdentity(seconds, server)
         elif kind in HEARTBEATS:
-            # While the server opens the next file, it sends heartbeats of the previous one.
-            if not self.between or not self._names_file(data, at, at + size - self.trailer):
+            # While the server opens the next file, it sends heartbeats of the previous one. The
+            # name of the file is the heartbeat's body, or a field of it.
+            name, body = self.file.encode(), data[at + HEADER.size : at + size - self.trailer]
+            if not self.between or (body != name and bytes([len(name)]) + name not in body):
                 return None
         else:
             step = self._group(kind, data, at, at + size - self.trailer)
         if log_pos > self.pos:
             self.pos = log_pos
         return step
-
-    def _names_file(self, data: bytes, at: int, end: int) -> bool:
-        """Whether a heartbeat is of the current file, whose name is its body, or a field of it."""
-        name = self.file.encode()
-        body = data[at + HEADER.size : end]
-        return body == name or bytes([len(name)]) + name in body
 
     def _rotate(self, data: bytes, at: int, end: int) -> None:
         start = at + HEADER.size

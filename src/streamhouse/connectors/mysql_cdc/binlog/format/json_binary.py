@@ -7,6 +7,8 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import decimal_text_reader
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
@@ -99,21 +101,13 @@ def double_text(value: float) -> str:
     Numbers from 1e-15 to below 1e15, and greater ones with a fraction, have no exponent; whole ones
     of them end with `.0`.
     """
-    sign, digits, point = _shortest(value)
-    if -_MOST_PLACES < point <= _MOST_PLACES or 0 < point < len(digits):
-        whole, fraction = digits[: max(point, 0)], digits[max(point, 0) :]
-        return f"{sign}{whole.ljust(point, '0') or '0'}.{'0' * -point}{fraction or '0'}"
-    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{fraction}e{point - 1}"
-
-
-def _shortest(value: float) -> tuple[str, str, int]:
-    """The sign, the fewest digits, and the number of digits before the decimal point."""
-    mantissa, _, exponent = repr(value).lstrip("-").partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
-    return "-" if repr(value)[0] == "-" else "", digits.rstrip("0") or "0", point if digits else 1
+    text: str = np.format_float_scientific(value, trim="-", exp_digits=1)
+    mantissa, _, exponent = text.partition("e")
+    digits, point = len(mantissa.strip("-").replace(".", "")), int(exponent) + 1
+    if -_MOST_PLACES < point <= _MOST_PLACES or 0 < point < digits:
+        plain: str = np.format_float_positional(value, trim="0")
+        return plain
+    return text.replace("+", "")
 
 
 def _opaque(kind: int, data: bytes) -> str:
@@ -123,10 +117,6 @@ def _opaque(kind: int, data: bytes) -> str:
     encoded = base64.b64encode(data).decode()
     lines = [encoded[at : at + _BASE64_LINE] for at in range(0, len(encoded), _BASE64_LINE)]
     return _quoted(f"base64:type{kind}:" + "\n".join(lines))
-
-
-def _decimal(data: bytes) -> str:
-    return decimal_text_reader(data[0], data[1])(data[2:])
 
 
 def _packed_time(data: bytes) -> tuple[str, int, str]:
@@ -143,10 +133,6 @@ def _date_of(days: int) -> str:
     return f"{year:04d}-{month:02d}-{days & 31:02d}"
 
 
-def _date(data: bytes) -> str:
-    return f'"{_date_of(_packed_time(data)[1])}"'
-
-
 def _datetime(data: bytes) -> str:
     _, days, clock = _packed_time(data)
     return f'"{_date_of(days)} {clock}"'
@@ -159,8 +145,8 @@ def _time(data: bytes) -> str:
 
 
 _OPAQUE_READERS: dict[int, Callable[[bytes], str]] = {
-    _DECIMAL: _decimal,
-    _DATE: _date,
+    _DECIMAL: lambda data: decimal_text_reader(data[0], data[1])(data[2:]),
+    _DATE: lambda data: f'"{_date_of(_packed_time(data)[1])}"',
     _TIME: _time,
     _DATETIME: _datetime,
     _TIMESTAMP: _datetime,

@@ -21,7 +21,6 @@ from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import decima
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     DATETIME2,
     TIMESTAMP2,
-    VECTOR,
     LoggedColumn,
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, IntArray, Values
@@ -194,9 +193,20 @@ def _cut(block: Block, values: Values, size: int = 0) -> pa.Array:
     return cut(block.buffer, begins, begins + lengths, values.nulls)
 
 
-def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:
-    if wire.type not in (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB):
-        return None
+def _mapped(values: pa.Array, change: Callable[[bytes], bytes]) -> pa.Array:
+    raw = values.to_pylist()
+    return pa.array([None if value is None else change(value) for value in raw], pa.binary())
+
+
+def _bytes(wire: LoggedColumn) -> ToArray:
+    """The bytes of a column's values, inflated if it is COMPRESSED."""
+    if wire.type not in decode.COMPRESSED:
+        return _cut
+    return lambda block, values: _mapped(_cut(block, values), decode.inflated)
+
+
+def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
+    bytes_of = _bytes(wire)
     charset = decode.logged_charset(wire, column)
     text_of = context.charsets.decoder(charset, context.in_key)
 
@@ -207,7 +217,7 @@ def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray 
             raise unreadable(column, str(error)) from None
 
     def convert(block: Block, values: Values) -> pa.Array:
-        raw = _cut(block, values)
+        raw = bytes_of(block, values)
         if charset in _UTF8 or charset in _ASCII:
             with contextlib.suppress(pa.ArrowInvalid):
                 texts = raw.cast(pa.string())
@@ -221,9 +231,13 @@ def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray 
     return convert
 
 
-def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:
-    plain_types = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB, VECTOR)
-    return None if decode.is_padded(wire, column) or wire.type not in plain_types else _cut
+def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
+    bytes_of, size = _bytes(wire), wire.length
+    if not decode.is_padded(wire, column):
+        return bytes_of
+    return lambda block, values: _mapped(
+        bytes_of(block, values), lambda value: value.ljust(size, b"\0")
+    )
 
 
 def _bit(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:

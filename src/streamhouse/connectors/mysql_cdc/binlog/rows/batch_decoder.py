@@ -23,7 +23,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
 from streamhouse.connectors.mysql_cdc.binlog.rows.arrays import ToArray, to_array
-from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, ImageFinder, IntArray, Values
+from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, ImageFinder, IntArray
 from streamhouse.errors import ConnectError
 from streamhouse.mysql.charsets import charsets_of
 from streamhouse.mysql.position import START_AGAIN
@@ -212,13 +212,11 @@ class _RunDecoder:
             known = {index: array.take(pa.array(chosen)) for index, array in known.items()}
             values = [value.some(chosen) for value in values]
             kinds, seconds, numbers = kinds[chosen], seconds[chosen], numbers[chosen]
-        columns = [self._column(index, known, values) for index in range(len(values))]
+        columns = [
+            known[index] if index in known else table.arrays[index](block, values[index])
+            for index in range(len(values))
+        ]
         return ChangedRows(_KINDS.take(pa.array(kinds)), columns, seconds, numbers)
-
-    def _column(self, index: int, known: dict[int, pa.Array], values: Sequence[Values]) -> pa.Array:
-        if index in known:
-            return known[index]
-        return self._table.arrays[index](self._block, values[index])
 
     def _first_images(self) -> IntArray:
         """The offsets of the first image of each event; checks that images have all columns."""

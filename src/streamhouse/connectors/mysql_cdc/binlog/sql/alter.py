@@ -74,7 +74,8 @@ def alteration(specs: Sequence[Sequence[Token]], charset: str | None, mariadb: b
     parser = _Parser(charset, mariadb)
     ordering = partitions = False
     for spec in specs:
-        if partitions or (ordering and _is_plain_column(spec)):
+        plain = len(spec) == 1 or (len(spec) == 2 and spec[1].text.upper() in ("ASC", "DESC"))
+        if partitions or (ordering and plain):
             continue
         # More names of partitions, as DROP PARTITION p0, p1 has them, end the statement.
         partitions = [token.kind is Kind.WORD and token.text.upper() for token in spec[1:2]] == [
@@ -87,10 +88,6 @@ def alteration(specs: Sequence[Sequence[Token]], charset: str | None, mariadb: b
         # The table's new character set is the one of columns in parts before it, too.
         return alteration(specs, charsets[-1], mariadb)
     return parser.found
-
-
-def _is_plain_column(spec: Sequence[Token]) -> bool:
-    return len(spec) == 1 or (len(spec) == 2 and spec[1].text.upper() in ("ASC", "DESC"))
 
 
 def _cascades(uppers: Sequence[str]) -> bool:

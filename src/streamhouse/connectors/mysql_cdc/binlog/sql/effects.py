@@ -103,7 +103,7 @@ def effects_of(found: Sequence[Token], database: str, fold: bool) -> Effects:
     words.at += 1
     if verb in _DEFINING:
         return _DEFINING[verb](words, database)
-    target = _TARGETS[verb](words, database) if verb in _TARGETS else None
+    target = _written(verb, words, database) if verb in _MODIFIERS else None
     return Effects(writes=True, target=target)
 
 
@@ -141,7 +141,9 @@ def _create(words: TokenCursor, database: str) -> Effects:
         words.skip("IF", "NOT", "EXISTS")
         table = words.table(database)
         rest = words.rest()
-        fills = _selects(rest)
+        # With a query, whose rows it inserts.
+        selects = any(token.kind is Kind.WORD and token.text.upper() == "SELECT" for token in rest)
+        fills = selects or not {"TABLE", "VALUES"}.isdisjoint(outer_words(rest))
         if temporary:
             return Effects(created=(table,), writes=fills, target=table)
         what = EffectKind.REPLACED if replace else EffectKind.CREATED
@@ -157,13 +159,6 @@ def _create(words: TokenCursor, database: str) -> Effects:
         spec = [Token(Kind.WORD, "ADD"), Token(Kind.WORD, "UNIQUE" if unique else "INDEX")]
         return Effects((Effect(EffectKind.ALTERED, words.table(database), [spec], ignore),))
     return _object(words)
-
-
-def _selects(rest: Sequence[Token]) -> bool:
-    """Whether the rest of a CREATE TABLE has a query, whose rows it inserts."""
-    if any(token.kind is Kind.WORD and token.text.upper() == "SELECT" for token in rest):
-        return True
-    return bool({"TABLE", "VALUES"} & set(outer_words(rest)))
 
 
 def _alter(words: TokenCursor, database: str) -> Effects:
@@ -279,47 +274,26 @@ def _skip_wait(words: TokenCursor) -> None:
     words.skip("NOWAIT")
 
 
-def _inserted(words: TokenCursor, database: str) -> TableName | None:
-    words.skip_any("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO")
-    return _table_or_none(words, database)
-
-
-def _updated(words: TokenCursor, database: str) -> TableName | None:
-    words.skip_any("LOW_PRIORITY", "IGNORE")
-    table = _table_or_none(words, database)
-    rest = outer_words(words.rest())
-    joined = any(token == (Kind.SYMBOL, ",") for token in _before(words, "SET"))
-    return None if joined or "SET" not in rest or "JOIN" in rest[: rest.index("SET")] else table
-
-
-def _before(words: TokenCursor, end: str) -> list[Token]:
-    found = words.rest()
-    uppers = [token.text.upper() if token.kind is Kind.WORD else "" for token in found]
-    return found[: uppers.index(end)] if end in uppers else found
-
-
-def _deleted(words: TokenCursor, database: str) -> TableName | None:
-    words.skip_any("LOW_PRIORITY", "QUICK", "IGNORE", "HISTORY")
-    if not words.skip("FROM"):
-        return None
-    table = _table_or_none(words, database)
-    several = words.word() in (".", ",", "USING") or "USING" in outer_words(_before(words, "WHERE"))
-    return None if several else table
-
-
-def _loaded(words: TokenCursor, database: str) -> TableName | None:
-    while words:
-        if words.skip("INTO", "TABLE"):
-            return _table_or_none(words, database)
-        words.take()
-    return None
-
-
-def _table_or_none(words: TokenCursor, database: str) -> TableName | None:
+def _written(verb: str, words: TokenCursor, database: str) -> TableName | None:
+    """The one table that a statement writes itself; None: several, or it is not known."""
+    words.skip_any(*_MODIFIERS[verb])
     try:
-        return words.table(database)
+        if verb == "DELETE":
+            words.expect("FROM")
+        while verb == "LOAD" and not words.skip("INTO", "TABLE"):
+            words.take()
+        table = words.table(database)
     except UnclearStatement:
         return None
+    if verb not in ("UPDATE", "DELETE"):
+        return table
+    rest = words.rest()
+    uppers = [token.text.upper() if token.kind is Kind.WORD else "" for token in rest]
+    end = "SET" if verb == "UPDATE" else "WHERE"
+    tables = rest[: uppers.index(end)] if end in uppers else rest
+    several = {"JOIN", "USING"}.intersection(outer_words(tables)) or words.word() in (".", ",")
+    joined = verb == "UPDATE" and (Kind.SYMBOL, ",") in tables
+    return None if several or joined or (verb == "UPDATE" and "SET" not in uppers) else table
 
 
 _DEFINING: dict[str, Callable[[TokenCursor, str], Effects]] = {
@@ -330,10 +304,12 @@ _DEFINING: dict[str, Callable[[TokenCursor, str], Effects]] = {
     "TRUNCATE": _truncate,
     "REPAIR": _repair,
 }
-_TARGETS: dict[str, Callable[[TokenCursor, str], TableName | None]] = {
-    "INSERT": _inserted,
-    "REPLACE": _inserted,
-    "UPDATE": _updated,
-    "DELETE": _deleted,
-    "LOAD": _loaded,
+_MODIFIERS = {
+    **dict.fromkeys(
+        ("INSERT", "REPLACE"), ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO")
+    ),
+    "UPDATE": ("LOW_PRIORITY", "IGNORE"),
+    "DELETE": ("LOW_PRIORITY", "QUICK", "IGNORE", "HISTORY"),
+    "LOAD": (),
 }
+"""Words between the first word of a statement that writes a table and the table."""

@@ -20,6 +20,11 @@ _INTEGERS = {
     **dict.fromkeys(("BIGINT", "INT8", "SERIAL"), "bigint"),
 }
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
+_FIXED_LENGTHS = {"CHAR": "char", "CHARACTER": "char", "BINARY": "binary"}
+_LENGTHS = {
+    **dict.fromkeys(("VARCHAR", "CHAR VARYING", "CHARACTER VARYING", "VARCHARACTER"), "varchar"),
+    "VARBINARY": "varbinary",
+}
 _WITH_FRACTION = ("DATETIME", "TIMESTAMP", "TIME")
 _TEXTS = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
 _BLOBS = ("TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
@@ -49,7 +54,8 @@ def column_spec(name: str, words: TokenCursor, charset: str | None, mariadb: boo
     spec = ColumnSpec(words)
     if kind == "SERIAL":
         spec.null, spec.auto_increment = False, True
-    if column is not None and (column.data_type in TEXT_BYTES or _is_text(column)):
+    texts = (*TEXT_BYTES, "char", "varchar", "enum", "set")
+    if column is not None and column.data_type in texts:
         column = _with_charset(column, spec, charset)
     timestamp = column is None or column.data_type == "timestamp"
     nullable = spec.null is not False and not spec.is_key
@@ -63,10 +69,6 @@ def column_spec(name: str, words: TokenCursor, charset: str | None, mariadb: boo
     if not (spec.unknown or (timestamp and spec.null is None)):
         spec.column = column
     return spec
-
-
-def _is_text(column: MySqlColumn) -> bool:
-    return column.data_type in ("char", "varchar", "enum", "set")
 
 
 def _type_word(words: TokenCursor) -> str:
@@ -133,16 +135,12 @@ def _other_type(name: str, kind: str, numbers: list[int], mariadb: bool) -> MySq
     if kind in _WITH_FRACTION:
         text = kind.lower() + (f"({first})" if first else "")
         return MySqlColumn(name, kind.lower(), text, fraction=first)
-    if kind in ("CHAR", "CHARACTER"):
-        length = numbers[0] if numbers else 1
-        return MySqlColumn(name, "char", f"char({length})", length=length)
-    if kind in ("VARCHAR", "CHAR VARYING", "CHARACTER VARYING", "VARCHARACTER") and numbers:
-        return MySqlColumn(name, "varchar", f"varchar({first})", length=first)
-    if kind == "BINARY":
-        length = numbers[0] if numbers else 1
-        return MySqlColumn(name, "binary", f"binary({length})", length=length)
-    if kind == "VARBINARY" and numbers and first <= _LONGEST_ROW:
-        return MySqlColumn(name, "varbinary", f"varbinary({first})", length=first)
+    if kind in _FIXED_LENGTHS:
+        base, length = _FIXED_LENGTHS[kind], numbers[0] if numbers else 1
+        return MySqlColumn(name, base, f"{base}({length})", length=length)
+    if kind in _LENGTHS and numbers and (kind != "VARBINARY" or first <= _LONGEST_ROW):
+        base = _LENGTHS[kind]
+        return MySqlColumn(name, base, f"{base}({first})", length=first)
     if kind in _TEXTS + _BLOBS and not numbers:
         return MySqlColumn(name, kind.lower(), kind.lower(), length=TEXT_BYTES[kind.lower()])
     if kind == "VECTOR":
@@ -215,7 +213,8 @@ class ColumnSpec:
         elif words.skip("PRIMARY", "KEY") or words.skip("PRIMARY") or words.skip("KEY"):
             self.is_key = True
         elif words.skip_one("COMMENT", "COLUMN_FORMAT", "STORAGE", "CONSTRAINT", "SRID"):
-            self._skip_value(words)
+            if words and words.word() != "CHECK":
+                words.take()
         elif words.skip("GENERATED", "ALWAYS"):
             pass
         elif words.skip("AS"):
@@ -254,11 +253,6 @@ class ColumnSpec:
             words.take()
         elif words and words.tokens[words.at].kind is Kind.STRING:
             words.take()  # after a character set: _utf8mb4'…'
-
-    @staticmethod
-    def _skip_value(words: TokenCursor) -> None:
-        if words and words.word() not in ("CHECK",):
-            words.take()
 
     @staticmethod
     def _references(words: TokenCursor) -> None:

@@ -10,18 +10,17 @@ from typing import Any, TypeAlias
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, reset_error
-from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
-from streamhouse.connectors.mysql_cdc.database.sharding.shards import ShardTables
-from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import (
+from streamhouse.connectors.mysql_cdc.database.followed_table import (
     FollowedTable,
     offset_part,
     table_at,
 )
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
+from streamhouse.connectors.mysql_cdc.database.shards import ShardTables
+from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
 from streamhouse.connectors.mysql_cdc.database.tables_planner import TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
@@ -73,7 +72,7 @@ class ShardsPlanner(TablesPlanner):
             return self._first(start.get("start"), max_rows)
         tables = self.tables_of(before)
         newest = {**tables, **_by_id(self._shards.new(tables.values()))}
-        moved = self._moved(before, self.relay_log(newest, before)[0])
+        moved = self._moved(before, self.relay_log(newest, before))
         if moved is not None:
             return moved.to_offset()
         added = [id for id in newest if id not in before.shards]
@@ -86,11 +85,6 @@ class ShardsPlanner(TablesPlanner):
         if self._options.startup_mode == "snapshot":
             return start
         return self._next_changes(start, before, newest, max_rows)
-
-    def current_tables(self, progress: DatabaseProgress) -> Tables | None:
-        """The tables that a stream reads; None if rows of some of them are not read yet."""
-        tables = self.tables_of(progress)
-        return None if progress.snapshot or self._shards.new(tables.values()) else tables
 
     def tables_of(self, progress: DatabaseProgress) -> Tables:
         names = [(database, name) for database, name, _ in progress.shards.values()]
@@ -218,7 +212,8 @@ class ShardsPlanner(TablesPlanner):
         newest: Tables,
         max_rows: int | None,
     ) -> Offset:
-        view, log = self.relay_log(newest, before)
+        view = self.relay_log(newest, before)
+        log = None if view is None else view.state()
         if view is None or log is None:
             end = self._server_end(before.position, newest, max_rows)
         else:
@@ -246,7 +241,7 @@ class ShardsPlanner(TablesPlanner):
         return bounded_end(self._session, tables[0].definition, start, current, max_rows)
 
     def _view(self, before: DatabaseProgress) -> RelayView | None:
-        return self.relay_log(self.tables_of(before), before)[0]
+        return self.relay_log(self.tables_of(before), before)
 
     def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
         columns = self._known(progress, table)
@@ -361,7 +356,10 @@ class ShardsPlanner(TablesPlanner):
                 continue
         end = self._server.position(self._session)
         for event in self._statements.between(found, position, end):
-            if not _creates(event.statement, event.table):
+            parsed = ParsedStatement(event.statement, event.table.ignores_case)
+            name = event.table.parsed_name
+            # One that creates the table, or a temporary one that hides it, alters no columns.
+            if not parsed.creates(name) and (parsed.concerns(name) or not parsed.hides(name)):
                 current.pop(event.name, None)
         return current
 
@@ -373,7 +371,7 @@ class ShardsPlanner(TablesPlanner):
 
     def current_state(self, tables: Tables, progress: DatabaseProgress) -> RelayState | None:
         """The state of a relay log that has the binlog up to now; None if it is behind."""
-        view = self.relay_log(tables, progress)[0]
+        view = self.relay_log(tables, progress)
         moved = self._moved(progress, view)
         return None if view is None or moved is not None else view.current(self._current)
 
@@ -383,26 +381,15 @@ class ShardsPlanner(TablesPlanner):
         state = None if view is None else view.state()
         return state is not None and all(table.full_name in state.changed for table in tables)
 
-    def relay_log(
-        self, tables: Tables, before: DatabaseProgress
-    ) -> tuple[RelayView | None, RelayState | None]:
-        """The relay log and its state, if it has the changes of all tables after a batch."""
+    def relay_log(self, tables: Tables, before: DatabaseProgress) -> RelayView | None:
+        """The relay log, if it has the changes of all tables after a batch."""
         view = log_view(self._relay)
-        state = None if view is None else view.state()
-        if view is None or state is None:
-            return None, None
-        begin = view.begin()
+        begin = None if view is None else view.begin()
         usable = self._stop_at is None and before.binlog_state.skip is None
         if not usable or begin is None or before.position < begin:
-            return None, None
-        return (view, state) if self._relays(tables.values()) else (None, None)
+            return None
+        return view if self._relays(tables.values()) else None
 
 
 def _by_id(tables: Iterable[FollowedTable]) -> dict[str, FollowedTable]:
     return {table.id: table for table in tables}
-
-
-def _creates(statement: Statement, captured: CapturedTable) -> bool:
-    """Whether a statement creates the table, or a temporary one that hides it."""
-    parsed, name = ParsedStatement(statement, captured.ignores_case), captured.parsed_name
-    return parsed.creates(name) or (parsed.hides(name) and not parsed.concerns(name))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.part_reader import TablePart, key_group_count
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.durable_files import read_json, replace_json
+from streamhouse.mysql.position import position_of
 from streamhouse.mysql.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
@@ -46,11 +46,11 @@ class SyncSpec:
 
     @property
     def planner(self) -> str:
-        return "streamhouse.runtime.sync.micro_batch.job:planner"
+        return "streamhouse.runtime.sync.planner:SyncPlanner"
 
     @property
     def task(self) -> str:
-        return "streamhouse.runtime.sync.micro_batch.job:run"
+        return "streamhouse.runtime.sync.task:run"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,10 @@ def task_groups(
 
     If few targets have many changes, each task gets a key group.
     """
-    key_groups = _key_group_count(spec, start, end)
+    begin, until = position_of(start.get("source", {})), position_of(end["source"])
+    key_groups = 1
+    if begin is not None and until is not None:
+        key_groups = key_group_count(begin, until, spec.parallelism)
     targets: dict[str, list[TablePart]] = {}
     for part in parts:
         targets.setdefault(part.table.target, []).append(part)
@@ -117,15 +120,6 @@ def task_groups(
         groups[at] += targets[name]
         loads[at] += work[name]
     return groups
-
-
-def _key_group_count(spec: SyncSpec, start: Offset, end: Offset) -> int:
-    """Into how many key groups the changes of one table are divided."""
-    before = DatabaseProgress.from_offset(start.get("source", {}))
-    after = DatabaseProgress.from_offset(end["source"])
-    if before is None or after is None:
-        return 1
-    return key_group_count(before.position, after.position, spec.parallelism)
 
 
 def _keeps_keys(spec: SyncSpec, parts: Sequence[TablePart]) -> bool:

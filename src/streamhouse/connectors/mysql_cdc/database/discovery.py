@@ -18,6 +18,7 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import (
     COLUMN_FACTS,
     KEY_FACTS,
+    SYSTEM_DATABASES,
     TABLE_FACTS,
     TableDefinition,
     TableNames,
@@ -29,7 +30,8 @@ from streamhouse.mysql.table import (
 _TABLES = f"""
 SELECT table_schema, table_name, table_comment, {TABLE_FACTS}
 FROM information_schema.tables WHERE table_schema IN %s"""
-_NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
+NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
+"""The names of all tables and views of some databases."""
 _NO_VIEWS = " AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 _COLUMNS = f"""
 SELECT table_schema, table_name, column_comment, {COLUMN_FACTS} FROM information_schema.columns
@@ -93,7 +95,7 @@ class Discovery:
         databases = self._databases()
         if not databases:
             return set()
-        rows = self._session.rows(_NAMES + self._kinds, [databases])
+        rows = self._session.rows(NAMES + self._kinds, [databases])
         found = {(str(database), str(name)) for database, name in rows}
         return {names for names in found if self._filter.selects(*names)}
 
@@ -194,10 +196,6 @@ def options_of(options: MySqlOptions, names: TableNames) -> MySqlOptions:
     return replace(options, database=names[0], table=names[1])
 
 
-HIDDEN = frozenset({"information_schema", "mysql", "performance_schema", "sys"})
-"""The server's own databases, which are never selected."""
-
-
 @dataclass(frozen=True)
 class TableFilter:
     """Regular expressions that match whole names; exclusions take precedence.
@@ -222,7 +220,7 @@ class TableFilter:
 
     def has_database(self, database: str) -> bool:
         """Whether tables of this database can be selected."""
-        if database in HIDDEN or not self._matches(self.databases, database):
+        if database in SYSTEM_DATABASES or not self._matches(self.databases, database):
             return False
         if not self._matches(self.including_databases, database):
             return False

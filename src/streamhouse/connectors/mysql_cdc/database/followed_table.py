@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import ConfigDict
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import options_of
+from streamhouse.connectors.mysql_cdc.database.discovery import options_of
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server, TableDefinition, TableNames

@@ -10,10 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     altered_parents,
     check_parents,
@@ -26,29 +29,20 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     Stale,
 )
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
-from streamhouse.connectors.mysql_cdc.database.sync_startup import read_startup
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
-    TableSet,
-    TableSets,
-    TableVersions,
-)
+from streamhouse.connectors.mysql_cdc.database.sync_startup import STARTUP_FILE
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets, TableVersions
 from streamhouse.connectors.mysql_cdc.database.tables_planner import BATCH_CHUNKS, TablesPlanner
+from streamhouse.connectors.mysql_cdc.relay.files import bounded
 from streamhouse.connectors.mysql_cdc.relay.state import BATCH_BYTES, RelayState, RelayView
+from streamhouse.durable_files import read_json
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import check_server
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.sync.evolution import SchemaEvolution
-from streamhouse.runtime.sync.micro_batch.spec import (
-    SyncSpec,
-    SyncTaskInput,
-    UnreadTargets,
-    task_groups,
-)
 from streamhouse.runtime.sync.schema_changes import AddedColumns
+from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput, UnreadTargets, task_groups
 from streamhouse.runtime.sync.tables import needed_zone
 from streamhouse.source import Offset
 
@@ -65,7 +59,8 @@ class SyncPlanner(TablesPlanner):
     startup position that the checkpoint has.
     """
 
-    def __init__(self, spec: SyncSpec) -> None:
+    def __init__(self, spec: SyncSpec, folder: Path) -> None:
+        """`folder`: of the job, which needs no files of its own there."""
         options, checkpoint = spec.options.mysql, spec.checkpoint
         session = Session(options)
         try:
@@ -76,7 +71,7 @@ class SyncPlanner(TablesPlanner):
         super().__init__(options, session, server, spec.relay, spec.options.skips_snapshot)
         self._spec = spec
         self._table_sets, self._versions = TableSets(checkpoint), TableVersions(checkpoint)
-        self._startup = read_startup(checkpoint) if options.starts_in_the_past else None
+        self._startup = read_json(checkpoint / STARTUP_FILE) if options.starts_in_the_past else None
         self._follower = SchemaEvolution(spec.options, AddedColumns(checkpoint), spec.query_id)
         self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
         self._unread_targets = UnreadTargets(checkpoint)
@@ -172,7 +167,7 @@ class SyncPlanner(TablesPlanner):
 
     def _begin(self, newest: TableSet) -> Offset:
         if self._startup is not None:
-            return self._startup.to_offset()
+            return dict(self._startup)
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         position, binlog_state = self._binlog.snapshot_position(self._current)
         self._binlog.check_prepared(position)
@@ -195,7 +190,7 @@ class SyncPlanner(TablesPlanner):
         view = self._relay_log()
         bound = position
         if before.stale and view is not None:
-            bound = view.bounded(before.position, position, BATCH_BYTES)
+            bound = bounded(view.folder, before.position, position, BATCH_BYTES)
         before, group = self._next_statements(before, newest, bound)
         if group:
             return self._up_to_statements(before, newest, group, added)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.durable_files import replace_text
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -23,8 +23,8 @@ from streamhouse.runtime.reset.reset import empty_target, find_table, remove_unf
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import unregister_checkpoints
 from streamhouse.runtime.state.table_writers import has_rows, lineage_definitions, other_writers
-from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.reload import why_not_reloadable
 
 
 class FromScratch:
@@ -143,8 +143,11 @@ class PresentRows:
     def _check_server(self, target: str) -> None:
         """Raise `TableError` if a sync of equally named tables of another server has written it."""
         server = self._options.mysql.address
-        for path in self._other_syncs(target):
-            other = server_of(path)
+        table = self._address(target).open()
+        if Consumers(table).get(query_consumer(self._query_id)) is not None:
+            return  # This sync has written it, too.
+        for _, path, followed in self._others(table):
+            other = server_of(path) if followed else None
             if other not in (None, server):
                 raise TableError(
                     f"{target} has rows of MySQL at {other} (the sync with the checkpoint {path}), "
@@ -153,18 +156,16 @@ class PresentRows:
                     f"{server} takes the place of {other}, run the sync once with --from-scratch"
                 )
 
-    def _other_syncs(self, target: str) -> list[Path]:
-        """The checkpoints of other syncs that have written a target; none if this one has, too."""
-        consumers = Consumers(self._address(target).open()).all()
-        if any(consumer.id == query_consumer(self._query_id) for consumer in consumers):
-            return []
-        paths = [Path(consumer.checkpoint) for consumer in consumers if consumer.checkpoint]
-        return [
-            path
-            for path in paths
-            if path.exists()
-            and any(one.target == target for one in TableSets(path).latest().tables.values())
-        ]
+    def _others(self, table: Table) -> Iterator[tuple[str, Path, set[str]]]:
+        """The consumers of other queries whose checkpoint is here: their id, and the checkpoint.
+
+        Also the names of the tables in MySQL that a sync with the checkpoint writes to the table.
+        """
+        for consumer in Consumers(table).all():
+            path = Path(consumer.checkpoint or "-")
+            if consumer.id != query_consumer(self._query_id) and path.exists():
+                followed = names_by_target(TableSets(path).latest().tables.values())
+                yield consumer.id, path, followed.get(table.identifier, set())
 
     def empty(self, target: str, former: Iterable[str]) -> bool:
         """Empty a target whose rows would stay otherwise; `former`: the ids of earlier queries.
@@ -189,12 +190,10 @@ class PresentRows:
         """Other queries that write the target, and rows of other tables, or at the same time."""
         table = address.open()
         queries = lineage_definitions(address)
-        for consumer in Consumers(table).all():
-            id, path = consumer.id.removeprefix(QUERY), Path(consumer.checkpoint or "-")
-            if id in (consumer.id, self._query_id) or not path.exists():
+        for consumer, path, theirs in self._others(table):
+            id = consumer.removeprefix(QUERY)
+            if id == consumer:
                 continue
-            followed = TableSets(path).latest().tables.values()
-            theirs = {one.full_name for one in followed if one.target == address.identifier}
             if id in queries or (theirs and is_alive(table, id)) or not theirs <= sources:
                 yield f"the query with the checkpoint {path} writes the table, too"
 

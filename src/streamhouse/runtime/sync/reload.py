@@ -21,6 +21,7 @@ from streamhouse.connectors.mysql_cdc.metadata import TIME
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.schema.evolution import converted
 from streamhouse.paimon.write.bucket_hash import row_hashes
 from streamhouse.runtime.sync.mapping.computed_columns import computed_columns
 from streamhouse.runtime.sync.mapping.reconciliation import refused
@@ -82,7 +83,9 @@ class Reload:
         self._table, self._kept = table, set(kept)
         self._schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
         self._key = list(table.primary_key)
-        rows = max(estimate, _rows_of(table))
+        latest = table.latest_snapshot_id()
+        own = 0 if latest is None else int(table.snapshot(latest).total_record_count or 0)
+        rows = max(estimate, own)
         self._count = min(1 + rows // _SHARE_ROWS, _MOST_SHARES)
         self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-reload-")
         self._new = _Shares(Path(self._folder.name) / "new", self._schema, self._key, self._count)
@@ -98,13 +101,13 @@ class Reload:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows of MySQL; columns that the target has, and that they lack, are null."""
-        self._new.add(_whole(rows, self._schema))
+        self._new.add(converted(rows, self._schema, {name: name for name in rows.schema.names}))
 
     def changes(self, deletes: bool) -> Iterator[pa.RecordBatch]:
         """The rows to write, with their kinds; without `deletes`, surplus rows stay."""
         if self._table.latest_snapshot_id() is not None:
             for batch in self._table.read():
-                self._old.add(_whole(batch, self._schema))
+                self._old.add(converted(batch, self._schema))
         with closing(Differ()) as differ:
             for number in range(self._count):
                 new = last_of_each_key(self._new.load(number), self._key)
@@ -143,60 +146,31 @@ def _with_kept(changes: pa.Table, kept: Iterable[str]) -> pa.Table:
     return changes
 
 
-def _whole(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    arrays = []
-    for field in schema:
-        at = rows.schema.get_field_index(field.name)
-        if at < 0:
-            arrays.append(pa.nulls(rows.num_rows, field.type))
-        else:
-            column = rows.column(at)
-            arrays.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _rows_of(table: Table) -> int:
-    latest = table.latest_snapshot_id()
-    return 0 if latest is None else int(table.snapshot(latest).total_record_count or 0)
-
-
 class _Shares:
-    """Rows divided by the hash of their key; in memory if there is one share, else in files."""
+    """Rows divided by the hash of their key, in a file for each share."""
 
     def __init__(self, folder: Path, schema: pa.Schema, key: Sequence[str], count: int) -> None:
         self._folder, self._schema, self._key, self._count = folder, schema, key, count
-        self._batches: list[pa.RecordBatch] = []
         self._writers: dict[int, Any] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
-        if self._count == 1:
-            self._batches.append(rows)
-            return
         hashes = row_hashes([rows.column(name) for name in self._key])
         shares = hashes.astype(np.int64) % self._count
         for number in np.unique(shares):
-            mask = pa.array(shares == number)
-            self._writer(int(number)).write_batch(rows.filter(mask))
+            if number not in self._writers:
+                self._folder.mkdir(exist_ok=True)
+                file = str(self._folder / str(number))
+                self._writers[number] = pa.ipc.new_file(file, self._schema)
+            self._writers[number].write_batch(rows.filter(pa.array(shares == number)))
 
     def load(self, number: int) -> pa.Table:
         """The rows of a share; no rows can be added afterwards."""
-        if self._count == 1:
-            return pa.Table.from_batches(self._batches, schema=self._schema)
         self.close()
-        path = self._path(number)
+        path = self._folder / str(number)
         if not path.exists():
             return self._schema.empty_table()
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()
-
-    def _writer(self, number: int) -> Any:
-        if number not in self._writers:
-            self._folder.mkdir(exist_ok=True)
-            self._writers[number] = pa.ipc.new_file(str(self._path(number)), self._schema)
-        return self._writers[number]
-
-    def _path(self, number: int) -> Path:
-        return self._folder / str(number)
 
     def close(self) -> None:
         """Close the files."""

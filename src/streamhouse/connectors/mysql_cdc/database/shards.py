@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
+from streamhouse.connectors.mysql_cdc.database.discovery import (
+    NAMES,
     Discovery,
     FoundTable,
     TableFilter,
     options_of,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.errors import TableError
 from streamhouse.mysql.columns import check_columns, selected_columns, server_zone
 from streamhouse.mysql.connection import Session
@@ -37,9 +38,6 @@ from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 
 _SPECIAL = frozenset("\\^$.|?*+()[]{}")
-_NAMES = """
-SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s
-"""
 
 
 def expressions(session: Session, options: MySqlOptions) -> TableFilter | None:
@@ -54,7 +52,7 @@ def expressions(session: Session, options: MySqlOptions) -> TableFilter | None:
     database = re.escape(options.database) if one_database else options.database
     selected = TableFilter(database, ignores_case=True)
     visible = [name for name in databases if selected.has_database(name)]
-    tables = {str(name) for _, name in session.rows(_NAMES, [visible])} if visible else set()
+    tables = {str(name) for _, name in session.rows(NAMES, [visible])} if visible else set()
     one_table = options.table in tables or not _SPECIAL.intersection(options.table)
     if one_database and one_table:
         return None
@@ -207,7 +205,7 @@ class ShardTables:
         databases = [str(row[0]) for row in self._session.rows("SHOW DATABASES")]
         selected = [name for name in databases if self._filter and self._filter.has_database(name)]
         options = self._options
-        names = sorted(str(name) for _, name in self._session.rows(_NAMES, [selected]))
+        names = sorted(str(name) for _, name in self._session.rows(NAMES, [selected]))
         return TableError(
             f"MySQL database '{options.database}' at {options.address} has no table "
             f"'{options.table}' that user '{options.username}' can see, and none that matches it "

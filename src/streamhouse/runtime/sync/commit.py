@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import CommitConflictError
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
@@ -29,7 +29,7 @@ from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import first_position
 from streamhouse.runtime.streaming.batch_commit import TaskResults
-from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, UnreadTargets
+from streamhouse.runtime.sync.spec import SyncSpec, UnreadTargets
 
 log = logging.getLogger("streamhouse.query")
 _THREADS = 4
@@ -66,11 +66,8 @@ class SyncCommitter:
         attempts = written.attempts
         if attempts is not None:
             self.remove_leftovers(written.messages, written.number, attempts)
-        return written
-
-    def commit_of(self, written: TaskResults) -> Commit | None:
-        """The last commits to all targets as one, as long as the longest of them."""
-        return Commit.of(written.messages, max(self._took_ms, default=0.0))
+        # The commits to all targets as one, as long as the longest of them.
+        return replace(written, commit=Commit.of(written.messages, max(self._took_ms, default=0.0)))
 
     def _written(self, frame: DataFrame) -> TaskResults | None:
         """Run a batch's tasks and commit; again if other writers outdate the files of a table."""
@@ -161,7 +158,7 @@ class SyncHolds:
             self._hold(target, 0 if known else self._first(target, replayed))
 
     def _first(self, target: str, replayed: bool) -> int:
-        table = self._address(target).open()
+        table = self._spec.address(target).open()
         if replayed:
             return table.latest_snapshot_id() or 1
         return first_position(table, self._spec.query_id, self._checkpoint)
@@ -175,7 +172,7 @@ class SyncHolds:
         for target in targets:
             if now - self._moved.get(target, 0.0) < MOVE_S:
                 continue
-            latest = self._address(target).follow().latest_snapshot_id() or 1
+            latest = self._spec.address(target).follow().latest_snapshot_id() or 1
             if latest != self._position.get(target):
                 self._hold(target, latest)
 
@@ -193,7 +190,4 @@ class SyncHolds:
             self._moved[target] = time.monotonic()
 
     def _consumers(self, target: str) -> Consumers:
-        return Consumers(self._address(target).follow())
-
-    def _address(self, target: str) -> TableAddress:
-        return self._spec.address(target)
+        return Consumers(self._spec.address(target).follow())

@@ -31,11 +31,16 @@ from streamhouse.mysql.values.table_errors import errors_of
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
-from streamhouse.runtime.sync.existing_rows.reload import Reload, kept_columns
 from streamhouse.runtime.sync.mapping.rows import TargetRows
-from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
+from streamhouse.runtime.sync.reload import Reload, kept_columns
+from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
 
 log = logging.getLogger("streamhouse.query")
+
+
+def run(spec: SyncSpec, task: SyncTaskInput) -> Iterator[pa.RecordBatch]:
+    """Run a task of a batch; see `runtime.streaming.spark_data_source.Job`."""
+    return SyncTask(spec, task).run()
 
 
 class SyncTask:
@@ -63,7 +68,9 @@ class SyncTask:
         try:
             self._read_changes()
             self._writers.flush()
-            by_target = self._by_target()
+            by_target: dict[str, list[int]] = {}
+            for number, part in enumerate(self._task.parts):
+                by_target.setdefault(part.table.target, []).append(number)
             for target, numbers in by_target.items():
                 with self._unread_if_altered(target):
                     self._read_rows(target, numbers)
@@ -86,12 +93,6 @@ class SyncTask:
             log.info("%s: not read: %s", target, error)
             self._unread.append(target)
             self._writers.discard(target)
-
-    def _by_target(self) -> dict[str, list[int]]:
-        targets: dict[str, list[int]] = {}
-        for number, part in enumerate(self._task.parts):
-            targets.setdefault(part.table.target, []).append(number)
-        return targets
 
     def _read_changes(self) -> None:
         end = DatabaseProgress.from_offset(self._task.end["source"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -25,7 +24,6 @@ NOT_BOOL = "tinyint1-not-bool"
 WITHOUT_EFFECT = frozenset({"decimal-no-change", "allow-non-string-to-string"})
 """Modes of Paimon without effect for MySQL, or with one on ALTER TABLE only."""
 
-_LENGTH = re.compile(r"\((\d+)\)")
 _INTS = {
     "tinyint": ("TINYINT", "SMALLINT"),
     "smallint": ("SMALLINT", "INT"),
@@ -72,7 +70,7 @@ class TypeMapping:
             case "year":
                 return "INT"
             case "bit":
-                bits = _length(column)
+                bits = column.declared_length or 1
                 return "BOOLEAN" if bits == 1 else f"BINARY({(bits + 7) // 8})"
             case "datetime" | "timestamp":
                 return f"TIMESTAMP({column.fraction})"
@@ -83,7 +81,7 @@ class TypeMapping:
             case "binary":
                 is_blob = column.data_type.endswith("blob")
                 # VARBINARY(0) is a type of MySQL only.
-                length = 0 if is_blob else _length(column)
+                length = 0 if is_blob else column.declared_length
                 return f"VARBINARY({length})" if length else "BYTES"
             case "set":
                 # Paimon has no keys of arrays.
@@ -114,9 +112,5 @@ class TypeMapping:
             return "BYTES"
         if column.data_type not in ("char", "varchar") or "char-to-string" in self.modes:
             return "STRING"
-        return f"{column.data_type.upper()}({_length(column)})" if _length(column) else "STRING"
-
-
-def _length(column: MySqlColumn) -> int:
-    match = _LENGTH.search(column.column_type)
-    return int(match[1]) if match else 1
+        length = column.declared_length
+        return f"{column.data_type.upper()}({length})" if length else "STRING"

@@ -1,1 +1,0 @@
-"""Rows that the targets of a sync have already: compared, read again, or emptied."""
