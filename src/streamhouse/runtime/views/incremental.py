@@ -33,7 +33,7 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.inputs import MEMORY, opened_alone
 from streamhouse.runtime.views.merges import start_merges
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
-from streamhouse.runtime.views.spec import Stale, ViewSpec, table_key
+from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest, Segments
 from streamhouse.state.store import StateStore
@@ -82,8 +82,9 @@ class IncrementalView:
         self._store = spec.open_store()
         latest = table.latest_snapshot_id()
         self._newest = None if latest is None else table.snapshot(latest)
-        self.stale: Stale = ""
-        """Why later batches need other rows than those that are kept; see `runtime.views.build`."""
+        self.stale = False
+        """Whether later batches need other rows than those that are kept, as `runtime.views.build`
+        computes them."""
 
     @cached_property
     def _tree(self) -> CompiledTree:
@@ -157,7 +158,7 @@ class IncrementalView:
 
     def drop(self) -> None:
         """Forget what is kept, because it is wrong."""
-        self.stale = "outdated"
+        self.stale = True
         self._store.clear()
 
     def _start(self) -> Manifest:
@@ -175,7 +176,7 @@ class IncrementalView:
         if spec.strategy == "auto":
             self._check_extent(kept)
         if kept is None:
-            self.stale = "missing"
+            self.stale = True
             raise UnsuitableError("what the view keeps is not computed yet")
         before = next((each for each in found if dict(each.offset) == dict(start)), None)
         if before is None:
@@ -195,7 +196,7 @@ class IncrementalView:
             return
         rows = max(rows, SMALL_ROWS)
         if changed > rows * LARGE_CHANGE:
-            self.stale = "outdated"
+            self.stale = True
             raise UnsuitableError("much has changed")
         sources = self._changed_sources(kept.kept_at, end)
         relations = {name for each in sources for name in each.relations}
@@ -234,7 +235,7 @@ class IncrementalView:
             try:
                 found[source] = net_change(source, address, first, last)
             except UnknownChangeError as error:
-                self.stale = "outdated"
+                self.stale = True
                 raise UnsuitableError(f"table {address.identifier}: {error}") from error
         return found
 
