@@ -45,8 +45,8 @@ SMALL_ROWS = 50_000
 """Inputs with fewer rows in all are recomputed as fast, unless that takes longer than `FAST_S`."""
 FAST_S = 0.1
 """A refresh from few changes takes about as long. Many small files take longer to read again."""
-LARGE_CHANGE = 0.05
-"""A change of a larger share of the inputs' rows is recomputed."""
+LARGE_CHANGE = 0.1
+"""A change of a larger share of the inputs' rows is recomputed, which is followed by a build."""
 
 LARGE_READ = 0.2
 """If operators read more rows than this share of the inputs', the view is recomputed."""
