@@ -292,7 +292,8 @@ def extent(table: Table, first: int, last: int) -> tuple[float, int]:
     if first and last - first > MOST_SNAPSHOTS:
         return math.inf, rows
     snapshots = [table.snapshots.find(number) for number in range(first + 1, last + 1)]
-    return sum(abs(each.delta_record_count or 0) for each in snapshots if each is not None), rows
+    changing = (each for each in snapshots if each is not None and _changes_rows(each))
+    return sum(abs(each.delta_record_count or 0) for each in changing), rows
 
 
 def address_of(spec: ViewSpec, source: Source) -> TableAddress:
