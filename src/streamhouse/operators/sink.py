@@ -18,14 +18,17 @@ class Sink(Unary):
 
     `unique`: no two rows have the same key; else the last one counts, in the order of all columns.
     `hashed`, if it is not None: the key is `HIDDEN_KEY`, a column that the sink adds. It is a hash
-    of these columns, or, if `numbered`, of all columns, with a number for equal rows. `closed`: the
-    number begins with the watermark of the batch, so that no two batches have the same key.
+    of these columns, or, if `numbered`, of all columns, with a number for equal rows. `plain`: the
+    texts of their values contain no comma, so the key is these texts, which take half the time of
+    a hash. `closed`: the number begins with the watermark of the batch, so that no two batches have
+    the same key.
     """
 
     key: tuple[str, ...]
     unique: bool = True
     hashed: tuple[str, ...] | None = None
     numbered: bool = False
+    plain: bool = False
     closed: bool = False
 
     @property
@@ -73,12 +76,13 @@ class Sink(Unary):
     def _hashed_rows(self, relation: str, more: str = "") -> str:
         assert self.hashed is not None
         names = ", ".join(map(quote, self.input.columns))
-        texts = [
-            f"coalesce(length(CAST({quote(name)} AS VARCHAR)) || ':' || "
-            f"CAST({quote(name)} AS VARCHAR), '-')"
-            for name in (self.input.columns if self.numbered else self.hashed)
-        ]
-        hashed = f"md5({' || '.join(texts)})" if texts else "md5('')"
+        keyed = self.input.columns if self.numbered else self.hashed
+        texts = [f"CAST({quote(name)} AS VARCHAR)" for name in keyed]
+        if self.plain:
+            hashed = " || ',' || ".join(f"coalesce({text}, '-')" for text in texts)
+        else:
+            parts = [f"coalesce(length({text}) || ':' || {text}, '-')" for text in texts]
+            hashed = f"md5({' || '.join(parts)})" if parts else "md5('')"
         inner = f'SELECT {hashed} AS "__hash", * FROM {relation} AS "made"'
         by = f'PARTITION BY "__hash" ORDER BY {names}'
         number = f" || '-' || (row_number() OVER ({by}))" if self.numbered else ""
@@ -100,4 +104,4 @@ class Sink(Unary):
         if self.hashed is None:
             return f"sink by {', '.join(self.key)}{'' if self.unique else ', the last row of each'}"
         of = "all columns, numbered" if self.numbered else ", ".join(self.hashed) or "nothing"
-        return f"sink by a hidden hash of {of}"
+        return f"sink by a hidden {'key' if self.plain else 'hash'} of {of}"

@@ -131,6 +131,7 @@ def test_a_script_that_is_started_again(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incremental, "SMALL_ROWS", 0)
+    monkeypatch.setattr("streamhouse.operators.trees.incremental.PART_ROWS", 3)
     history = History(seed, tmp_path)
     for number in range(4):
         history.run(killed=number > 0)

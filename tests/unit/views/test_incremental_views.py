@@ -6,6 +6,7 @@ import random
 import shutil
 import uuid
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,7 +40,10 @@ _SHOP = (
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 100))]
 )
-def test_generated_views(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_generated_views(
+    seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "PART_ROWS", (250_000, 1, 3)[seed % 3])
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     queries = {f"v{n}": Generator(seed * _VIEWS + n).query() for n in range(_VIEWS)}
     views = _created(session, queries, tmp_path)
@@ -99,6 +103,7 @@ def test_what_is_kept_may_be_lost_at_any_time(
     """
     monkeypatch.setattr(merges, "TIER", 2)
     monkeypatch.setattr(trees, "MERGED_ROWS", 5 if seed % 2 else 1_000)
+    monkeypatch.setattr(trees, "PART_ROWS", 2 if seed % 3 else 1_000)
     monkeypatch.setattr(incremental, "start_merges", lambda *given: start_merges(*given).join())
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     queries = {f"v{n}": query for n, query in enumerate(_SHOP)}
@@ -248,3 +253,27 @@ def test_merges_rewrite_few_rows() -> None:
             segments[first:] = [sum(segments[first:])]
         assert len(segments) < 40
     assert written < 4_000_000 * 6
+
+
+def test_an_earlier_query_comes_back(tmp_path: Path) -> None:
+    """The rows that its batches kept are there, but those of the view are of the other query."""
+    session = ViewSession(tmp_path / "warehouse")
+    session.execute("INSERT INTO visits VALUES (1, 'a', 1), (2, 'b', 2)")
+    query = "SELECT customer_id, COUNT(*) AS n FROM some GROUP BY customer_id"
+    some = "CREATE OR REPLACE VIEW some AS SELECT * FROM visits WHERE seconds >= {}"
+    session.run(some.format(0))
+    session.view("v", query)
+    view = ViewBatches(session, "v", tmp_path, "incremental")
+    for number, least in enumerate((0, 2, 0)):
+        session.run(some.format(least))
+        session.run(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {query}")
+        state = view.spec.query_id, view.spec.state
+        view.spec = replace(
+            session.spec("v"), query_id=state[0], state=state[1], strategy="incremental"
+        )
+        view.builds_late = (lambda: True) if number == 1 else (lambda: False)
+        for _ in range(2):
+            session.execute(f"INSERT INTO visits VALUES ({number + 3}, 'c', {number})")
+            view.refresh()
+            session.check("v", query)
+    assert view.strategies["incremental"] >= 2

@@ -17,7 +17,7 @@ from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.source import ROW_KIND
 
 MOST_SNAPSHOTS = 200
-MOST_ROWS = 200_000
+MOST_ROWS = 1_000_000
 FEW_ROWS = 10_000
 """Every strategy reads this many rows without a noticeable delay of a batch."""
 

@@ -37,6 +37,9 @@ from streamhouse.sql.syntax import Query
 from streamhouse.sql.types import NULL, stored_type
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
+_PLAIN = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "DATE", "TIME")
+"""What the types of values begin with whose texts contain no comma, and are never `-`."""
+
 
 @dataclass(frozen=True)
 class ViewPlan:
@@ -127,7 +130,10 @@ def plan_view(
     if stored_key:
         sink = Sink(result, stored_key, _covers(result, stored_key))
     else:
-        sink = Sink(result, (HIDDEN_KEY,), True, inferred or (), inferred is None, closed)
+        plain = bool(inferred) and all(
+            column.type.startswith(_PLAIN) for column in columns if column.name in (inferred or ())
+        )
+        sink = Sink(result, (HIDDEN_KEY,), True, inferred or (), inferred is None, plain, closed)
         hashed = sink.whole([f"({bounded.sql})"])
         bounded = replace(bounded, sql=hashed, output=sink.columns)
         columns = (Column(HIDDEN_KEY, "STRING", False), *columns)

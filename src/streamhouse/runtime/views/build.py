@@ -123,7 +123,6 @@ class Builder:
         self._view, self._folder = view, folder
         self._process: subprocess.Popen[bytes] | None = None
         self._wanted: Offset | None = None
-        self._missing = False
         self._served, self._wait_s, self._due = _PAYS_AFTER, 0.0, 0.0
         self._thread: threading.Thread | None = None
 
@@ -145,7 +144,6 @@ class Builder:
         if report["strategy"] == "incremental":
             self._served += 1
         self._wanted = report["end"] if report["stale"] else None
-        self._missing = report["stale"] == "missing"
 
     def tick(self, holds: ViewHolds) -> None:
         """Start a build if one is wanted and due; `holds` keep the snapshots that it reads."""
@@ -177,9 +175,8 @@ class Builder:
         if problem and self._folder.exists():
             log.warning("%s: what the view keeps is not computed: %s", self._view, problem)
         holds.keep(None)
-        if self._missing:
-            # Now they are there.
-            self._wanted = None
+        # The next batch tells whether it needs later rows than these.
+        self._wanted = None
         self._due = time.monotonic() + self._wait_s
 
     def _problem(self, offset: Offset) -> str:

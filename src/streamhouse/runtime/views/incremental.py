@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,10 @@ from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.duckdb_engine import THREADS, Limits, time_sql
 from streamhouse.lookup.storage.changed_keys import MOST_SNAPSHOTS
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
+from streamhouse.operators.trees.arrangement import net
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
 from streamhouse.operators.trees.drawing import whole_reason
-from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange
+from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, in_parts
 from streamhouse.operators.trees.view_changes import view_changes
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
@@ -33,7 +34,7 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.inputs import MEMORY, opened_alone
 from streamhouse.runtime.views.merges import start_merges
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
-from streamhouse.runtime.views.spec import Stale, ViewSpec, table_key
+from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest, Segments
 from streamhouse.state.store import StateStore
@@ -45,8 +46,8 @@ SMALL_ROWS = 50_000
 """Inputs with fewer rows in all are recomputed as fast, unless that takes longer than `FAST_S`."""
 FAST_S = 0.1
 """A refresh from few changes takes about as long. Many small files take longer to read again."""
-LARGE_CHANGE = 0.05
-"""A change of a larger share of the inputs' rows is recomputed."""
+LARGE_CHANGE = 0.15
+"""A change of a larger share of the inputs' rows is recomputed, which is followed by a build."""
 
 LARGE_READ = 0.2
 """If operators read more rows than this share of the inputs', the view is recomputed."""
@@ -82,8 +83,9 @@ class IncrementalView:
         self._store = spec.open_store()
         latest = table.latest_snapshot_id()
         self._newest = None if latest is None else table.snapshot(latest)
-        self.stale: Stale = ""
-        """Why later batches need other rows than those that are kept; see `runtime.views.build`."""
+        self.stale = False
+        """Whether later batches need other rows than those that are kept, as `runtime.views.build`
+        computes them."""
 
     @cached_property
     def _tree(self) -> CompiledTree:
@@ -101,11 +103,18 @@ class IncrementalView:
         late = None if kept.kept_at == start else self._input_changes(kept.kept_at, start)
         changes = self._input_changes(start, end)
         if late is not None:
-            with self._refresh(segments, late, kept.kept_at, start, limits) as (_, refresh):
-                refresh.apply(late)
-            segments = refresh.segments
-        with self._refresh(segments, changes, start, end, limits) as (connection, refresh):
-            delta = refresh.apply(changes)
+            segments, _ = self._applied(segments, in_parts(late), kept.kept_at, start, limits)
+        *most, last = in_parts(changes)
+        segments, deltas = self._applied(segments, most, start, end, limits)
+        with self._refresh(segments, last, end if most else start, end, limits) as (
+            connection,
+            refresh,
+        ):
+            delta = refresh.apply(last)
+            if deltas:
+                connection.register("_earlier", pa.concat_tables(deltas))
+                both = f"(SELECT * FROM _earlier UNION ALL SELECT * FROM {delta})"
+                delta = f"({net(self._tree.root, both)})"
             old, new = (f"(SELECT * FROM {delta} WHERE {WEIGHT} {sign} 0)" for sign in "<>")
             wrote = False
 
@@ -121,6 +130,24 @@ class IncrementalView:
         if refresh.merges:
             start_merges(self._spec, self._store, refresh.merges)
 
+    def _applied(
+        self,
+        segments: Mapping[str, Segments],
+        parts: Sequence[Mapping[Source, SourceChange]],
+        start: Mapping[str, Any],
+        end: Mapping[str, Any],
+        limits: Limits,
+    ) -> tuple[Mapping[str, Segments], list[pa.Table]]:
+        """What is kept after parts of the changes between two offsets, and the changes of the
+        view's rows by each."""
+        deltas = []
+        for part in parts:
+            with self._refresh(segments, part, start, end, limits) as (connection, refresh):
+                delta = refresh.apply(part)
+                deltas.append(connection.sql(f"SELECT * FROM {delta}").to_arrow_table())
+            segments, start = refresh.segments, end
+        return segments, deltas
+
     @contextmanager
     def _refresh(
         self,
@@ -131,7 +158,7 @@ class IncrementalView:
         limits: Limits,
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, IncrementalRefresh]]:
         """A refresh from what was kept at one offset to another, and its connection."""
-        few = sum(each.rows.num_rows for each in changes.values()) < _FEW_ROWS
+        few = sum(each.size / each.parts for each in changes.values()) < _FEW_ROWS
         threads, now_ms, query = 1 if few else THREADS, int(end["now"]), self._spec.plan.query
         # What needs more memory, or functions of users, gets a database of its own.
         small = few and limits.memory == MEMORY and not query.functions
@@ -157,7 +184,7 @@ class IncrementalView:
 
     def drop(self) -> None:
         """Forget what is kept, because it is wrong."""
-        self.stale = "outdated"
+        self.stale = True
         self._store.clear()
 
     def _start(self) -> Manifest:
@@ -175,11 +202,14 @@ class IncrementalView:
         if spec.strategy == "auto":
             self._check_extent(kept)
         if kept is None:
-            self.stale = "missing"
+            self.stale = True
             raise UnsuitableError("what the view keeps is not computed yet")
         before = next((each for each in found if dict(each.offset) == dict(start)), None)
-        if before is None:
-            raise UnsuitableError("nothing is known of the batch before it")
+        if before is None or not self._is_of_query(before):
+            # A query that another one has replaced for a time may fit rows that were kept earlier.
+            raise UnsuitableError(
+                "nothing is known of the batch before it, or it had another query"
+            )
         self._check_table(before)
         return kept
 
@@ -195,7 +225,7 @@ class IncrementalView:
             return
         rows = max(rows, SMALL_ROWS)
         if changed > rows * LARGE_CHANGE:
-            self.stale = "outdated"
+            self.stale = True
             raise UnsuitableError("much has changed")
         sources = self._changed_sources(kept.kept_at, end)
         relations = {name for each in sources for name in each.relations}
@@ -205,8 +235,11 @@ class IncrementalView:
 
     def _fits(self, manifest: Manifest) -> bool:
         """Whether the rows that a manifest names are those of the query."""
-        same = manifest.offset["view"] == self._task.end["view"]
-        return same and manifest.arrangements.keys() == self._tree.arrangements.keys()
+        names = self._tree.arrangements.keys()
+        return self._is_of_query(manifest) and manifest.arrangements.keys() == names
+
+    def _is_of_query(self, manifest: Manifest) -> bool:
+        return bool(manifest.offset["view"] == self._task.end["view"])
 
     def _check_table(self, manifest: Manifest) -> None:
         """Raise `UnsuitableError` unless the view's table is as the batch of a manifest left it."""
@@ -234,7 +267,7 @@ class IncrementalView:
             try:
                 found[source] = net_change(source, address, first, last)
             except UnknownChangeError as error:
-                self.stale = "outdated"
+                self.stale = True
                 raise UnsuitableError(f"table {address.identifier}: {error}") from error
         return found
 
@@ -291,7 +324,8 @@ def extent(table: Table, first: int, last: int) -> tuple[float, int]:
     if first and last - first > MOST_SNAPSHOTS:
         return math.inf, rows
     snapshots = [table.snapshots.find(number) for number in range(first + 1, last + 1)]
-    return sum(abs(each.delta_record_count or 0) for each in snapshots if each is not None), rows
+    changing = (each for each in snapshots if each is not None and _changes_rows(each))
+    return sum(abs(each.delta_record_count or 0) for each in changing), rows
 
 
 def address_of(spec: ViewSpec, source: Source) -> TableAddress:

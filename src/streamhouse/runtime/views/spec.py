@@ -26,8 +26,6 @@ from streamhouse.sql.plan import BoundedScan
 from streamhouse.state.store import StateStore
 
 PROGRESS = "rows_read"
-Stale: TypeAlias = Literal["", "missing", "outdated"]
-"""Whether a view keeps no rows, or too much has changed since those that it keeps."""
 Strategy: TypeAlias = Literal["auto", "incremental", "recompute"]
 """How a view is refreshed: from the changes of its inputs, by recomputing it, or by the faster."""
 

@@ -34,7 +34,7 @@ from streamhouse.runtime.views.incremental import (
     keeps_updates,
 )  # fmt: skip
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
-from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
+from streamhouse.runtime.views.spec import Strategy, ViewSpec
 from streamhouse.runtime.views.windows.late_changes import NOW_MS
 from streamhouse.runtime.views.windows.late_rows import LateWriter
 from streamhouse.source import of_kind
@@ -78,8 +78,8 @@ class RefreshTask:
         self._late = LateWriter(spec, task, self._attempt.id)
         self.strategy: Strategy = "recompute"
         """How it has refreshed the view."""
-        self.stale: Stale = ""
-        """Why later batches need other rows than those that are kept."""
+        self.stale = False
+        """Whether later batches need other rows than those that are kept."""
         self.changes: Counter[str] = Counter()
         """The changes that it has written, by row kind."""
         self.open_since: int | None = None
