@@ -14,6 +14,8 @@ ended if nothing is committed for 15 s.
 and q19, Flink's rows may be others.
 
     .venv/bin/python -m benchmarks.nexmark [--quick] [--json] [--queries q4,q7]
+
+`--page` writes the figures into a page with the marks of `_MARKS`, as `docs/reference/nexmark.md`.
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ QUERIES = dict(
     )
 )
 EVENTS, QUICK_EVENTS = 10_000_000, 500_000
-CLOSED = ("q5", "q8", "q11")
+CLOSED = ("q5", "q7", "q8", "q11")
 """They return each window once, when it is closed; that of the last events is not."""
+_MARKS = "<!-- figures -->\n", "<!-- end of figures -->\n"
 _LATER = " + INTERVAL '1' DAY"
 RATE, QUIET_S = 10_000, 15.0
 COLUMNS = {
@@ -228,6 +231,28 @@ def _line(name: str, own: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[
     return {"name": name, "ratio": ratio, "goal": GOAL, "streamhouse": own, "flink": theirs}
 
 
+def write_page(page: Path, lines: list[dict[str, Any]], events: int) -> None:
+    """Write the figures of all queries as a table between the marks of a page."""
+    *queries, median = lines
+    rows = [
+        f"Measured on {time.strftime('%Y-%m-%d')} with {events:,} events. The median is "
+        f"**{median['ratio']:.1f} times** Flink.",
+        "",
+        "| query | Streamhouse, events/s | Flink, events/s | | memory of our workers | equal |",
+        "|---|---|---|---|---|---|",
+    ]
+    for line in queries:
+        own, theirs = line["streamhouse"], line["flink"].get("events_per_s")
+        shown = ("failed", "") if theirs is None else (f"{theirs:,}", f"{line['ratio']:.1f} times")
+        rows.append(
+            f"| {line['name']} | {own['events_per_s']:,} | {shown[0]} | {shown[1]} | "
+            f"{own['memory_mb']} MB | {'yes' if own['equal'] else '**no**'} |"
+        )
+    before, rest = page.read_text().split(_MARKS[0])
+    after = rest.split(_MARKS[1])[1]
+    page.write_text("".join([before, _MARKS[0], *(f"{row}\n" for row in rows), _MARKS[1], after]))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     cache = Path.home() / ".cache/streamhouse/flink-peer"
@@ -235,6 +260,7 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS:,} events")
     parser.add_argument("--queries", type=lambda text: text.split(","), default=list(QUERIES))
+    parser.add_argument("--page", type=Path, help="write the figures into this page")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--one", nargs=2, metavar=("WAREHOUSE", "QUERY"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -244,12 +270,16 @@ def main() -> int:
     if given.quick:
         given.events = QUICK_EVENTS
     given.folder.mkdir(parents=True, exist_ok=True)
+    lines = []
     for line in measure(given.folder, given):
+        lines.append(line)
         if given.json:
             print(json.dumps(line), flush=True)
         else:
             rest = {key: value for key, value in line.items() if key not in ("name", "ratio")}
             print(f"{line['name']:8} {line['ratio']}  {rest}", flush=True)
+    if given.page:
+        write_page(given.page, lines, given.events)
     return 0
 
 

@@ -114,9 +114,8 @@ CREATE TABLE {view} (
   bidder  BIGINT,
   price  BIGINT,
   `dateTime`  TIMESTAMP(3),
-  extra  VARCHAR,
-  PRIMARY KEY (auction, bidder, `dateTime`) NOT ENFORCED
-) WITH ('bucket' = '1');
+  extra  VARCHAR
+) WITH ('bucket' = '-1');
 INSERT INTO {view}
 SELECT B.auction, B.price, B.bidder, B.`dateTime`, B.extra
 from bid B
