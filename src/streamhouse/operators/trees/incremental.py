@@ -66,35 +66,22 @@ _NEGATIVE = "kept rows have negative counts"
 @dataclass(frozen=True)
 class SourceChange:
     """The rows that a table got, with the columns of `Source.scan`, and, if it has a primary key,
-    the keys whose rows may have changed.
-
-    Of these keys, a refresh applies those with a hash of `part`, modulo `parts`.
-    """
+    the keys whose rows may have changed; rows of other keys are left out."""
 
     rows: pa.Table
     keys: pa.Table | None = None
-    part: int = 0
-    parts: int = 1
 
     @property
     def size(self) -> int:
-        """How many keys, or rows without keys, may have changed in all parts."""
+        """How many keys, or rows without keys, may have changed."""
         return int((self.rows if self.keys is None else self.keys).num_rows)
 
-    def of_part(self, relation: str, key: Sequence[str]) -> str:
-        """The SQL of the part of a relation of rows or of keys."""
-        if self.parts == 1:
-            return relation
-        hashed = f"hash({', '.join(map(quote, key))})"
-        return f"(SELECT * FROM {relation} WHERE {hashed} % {self.parts} = {self.part})"
-
     def split(self) -> list[SourceChange]:
-        """Changes that follow one another, each of about `PART_ROWS` rows."""
-        count = max(1, -(-self.size // PART_ROWS))
+        """Changes that follow one another, each of at most `PART_ROWS` keys, or rows without."""
+        starts = range(0, max(1, self.size), PART_ROWS)
         if self.keys is None:
-            starts = range(0, max(1, self.size), PART_ROWS)
-            return [SourceChange(self.rows.slice(start, PART_ROWS)) for start in starts]
-        return [replace(self, part=part, parts=count) for part in range(count)]
+            return [replace(self, rows=self.rows.slice(start, PART_ROWS)) for start in starts]
+        return [replace(self, keys=self.keys.slice(start, PART_ROWS)) for start in starts]
 
 
 def in_parts(changes: Mapping[Source, SourceChange]) -> list[dict[Source, SourceChange]]:
@@ -159,15 +146,13 @@ class IncrementalRefresh:
             return name
         columns = ", ".join(map(quote, scan.columns))
         self._db.register(f"_in{number}", change.rows)
-        rows = change.of_part(f"_in{number}", source.key)
-        new = f"SELECT {columns}, 1 AS {WEIGHT} FROM {rows}"
+        new = f"SELECT {columns}, 1 AS {WEIGHT} FROM _in{number}"
         if source.arrangement is None:
             return "" if self._create(name, new) else name
         assert change.keys is not None
         by, kept = source.arrangement.by, source.arrangement
         self._db.register(f"_keys{number}", change.keys)
-        keys, old = change.of_part(f"_keys{number}", source.key), f"_p{number}"
-        keys = f"SELECT {keys_of(by)} FROM {keys} AS {kept.alias}"
+        keys, old = f"SELECT {keys_of(by)} FROM _keys{number} AS {kept.alias}", f"_p{number}"
         if self._fetched(old, kept, keys, summed=False):
             new += f" UNION ALL SELECT {columns}, -{WEIGHT} FROM ({kept.weighted(f'{old}_raw')})"
         same = " AND ".join(f"{sql} = _t._k{n}" for n, sql in enumerate(by))

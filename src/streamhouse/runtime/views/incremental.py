@@ -84,8 +84,7 @@ class IncrementalView:
         latest = table.latest_snapshot_id()
         self._newest = None if latest is None else table.snapshot(latest)
         self.stale = False
-        """Whether later batches need other rows than those that are kept, as `runtime.views.build`
-        computes them."""
+        """Whether later batches need a build: the kept rows are missing, or too old."""
 
     @cached_property
     def _tree(self) -> CompiledTree:
@@ -158,7 +157,7 @@ class IncrementalView:
         limits: Limits,
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, IncrementalRefresh]]:
         """A refresh from what was kept at one offset to another, and its connection."""
-        few = sum(each.size / each.parts for each in changes.values()) < _FEW_ROWS
+        few = sum(each.size for each in changes.values()) < _FEW_ROWS
         threads, now_ms, query = 1 if few else THREADS, int(end["now"]), self._spec.plan.query
         # What needs more memory, or functions of users, gets a database of its own.
         small = few and limits.memory == MEMORY and not query.functions
