@@ -205,7 +205,7 @@ class KeyReader:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
 
-def net_change(
+def rows_changed_between(
     before: Version,
     after: Version,
     columns: Sequence[str],

@@ -27,7 +27,7 @@ from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.storage.bucket_key import BucketKey
 from streamhouse.lookup.storage.changed_keys import Version, version_of
 from streamhouse.lookup.storage.key_cache import KeyHash
-from streamhouse.lookup.storage.key_location import hashed_fields, net_change, schema_of
+from streamhouse.lookup.storage.key_location import hashed_fields, rows_changed_between, schema_of
 from streamhouse.lookup.storage.overlay import Overlay
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
@@ -227,7 +227,9 @@ class FullDimension(Dimension):
         if before.table.schema_id != after.table.schema_id:
             return False
         planned = self._spec.address.schema_id
-        change = net_change(before, after, self._columns, self._key, planned, MOST_CHANGES)
+        change = rows_changed_between(
+            before, after, self._columns, self._key, planned, MOST_CHANGES
+        )
         if change is None:
             return False
         keys, rows = map(self._of_held, change)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.lookup.storage.changed_keys import MOST_ROWS, version_of
-from streamhouse.lookup.storage.key_location import net_change as net_change_of_table
+from streamhouse.lookup.storage.key_location import rows_changed_between
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.compiled_tree import Source
 from streamhouse.operators.trees.incremental import SourceChange
@@ -61,7 +61,9 @@ def net_change(
         return SourceChange(rows, rows.select(key) if key else None)
     versions = version_of(table, first), version_of(table, last)
     most = 0 if evolved else _MOST_KEYS
-    found = net_change_of_table(*versions, columns, key, address.schema_id, most)
+    found = rows_changed_between(*versions, columns, key, address.schema_id, most)
+    if found is None and evolved:
+        raise UnknownChangeError("its schema has changed")
     if found is None:
         raise UnknownChangeError(
             f"its files do not show the changes, or more than {most:,} keys would have to be found"
