@@ -174,6 +174,31 @@ CASES = [
 ]  # fmt: skip
 
 
+def epochs(
+    rng: random.Random,
+    count: int,
+    table: str,
+    session: ViewSession,
+    view: ClosedView,
+    model: Model,
+) -> Iterator[list[Session]]:
+    """Change a table and refresh the view, `count` times; yields what the model closes each time.
+
+    Batches are killed, and the script is started again, at random.
+    """
+    at, now = datetime(2026, 1, 1), NOW
+    for _ in range(count):
+        now += 1_000
+        at += timedelta(seconds=rng.choice((0, 20, 40, 60, 200)))
+        rows, entered = change(rng, table, model.rows, at, session)
+        view.run(now, rng.choice(("", "", "before", "between")))
+        yield model.epoch(rows, entered)
+        if rng.random() < 0.2:
+            session.restart()
+            view.restart()
+            (session.folder / "open_since.json").unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize(
     ("case", "seed"),
     [
@@ -189,21 +214,11 @@ def test_each_session_is_there_once_and_late_rows_are_kept(
     session.execute(TABLES)
     view = ClosedView(session, of.query.replace("{}", of.table))
     model, result = Model(of.key), Counter[Any]()
-    at, now = datetime(2026, 1, 1), NOW
-    for _ in range(12 if seed else 8):
-        now += 1_000
-        at += timedelta(seconds=rng.choice((0, 20, 40, 60, 200)))
-        rows, entered = change(rng, of.table, model.rows, at, session)
-        view.run(now, rng.choice(("", "", "before", "between")))
-        closed = model.epoch(rows, entered)
+    for closed in epochs(rng, 12 if seed else 8, of.table, session, view, model):
         result += bag([row for each in closed for row in of.result(each)])
         assert view.result() == result, (view.result() - result, result - view.result())
         late = Counter({row: n for row, n in view.late().items() if row[1] == 0})
         assert late == model.late, (late - model.late, model.late - late)
-        if rng.random() < 0.2:
-            session.restart()
-            view.restart()
-            (session.folder / "open_since.json").unlink(missing_ok=True)
     view.check_audit()
 
 
@@ -221,19 +236,9 @@ def test_sessions_change_for_the_allowed_lateness(case: int, seed: int, tmp_path
     session.execute(f"{TABLES}; {KEYED}")
     view, model = ClosedView(session, of.query.replace("{}", of.table), lateness), Model(of.key)
     model.lateness = lateness
-    at, now = datetime(2026, 1, 1), NOW
-    for _ in range(12 if seed else 8):
-        now += 1_000
-        at += timedelta(seconds=rng.choice((0, 20, 40, 60, 200)))
-        rows, entered = change(rng, of.table, model.rows, at, session)
-        view.run(now, rng.choice(("", "", "before", "between")))
-        model.epoch(rows, entered)
+    for _ in epochs(rng, 12 if seed else 8, of.table, session, view, model):
         # Those that are closed are among them, as they were.
         expected = bag([row for each in sessions(model.seen, of.key) for row in of.result(each)])
         assert view.result() == expected, (view.result() - expected, expected - view.result())
         assert view.late() == model.late, (view.late() - model.late, model.late - view.late())
-        if rng.random() < 0.2:
-            session.restart()
-            view.restart()
-            (session.folder / "open_since.json").unlink(missing_ok=True)
     view.check_audit()

@@ -38,7 +38,7 @@ from streamhouse.sql.types import NULL, stored_type
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
 _PLAIN = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "DATE", "TIME")
-"""What the types of values begin with whose texts contain no comma, and are never `-`."""
+"""How the names of types begin whose values, as text, have no comma and are never `-`."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,8 @@ def plan_view(
     if stored_key:
         sink = Sink(result, stored_key, _covers(result, stored_key))
     else:
-        plain = bool(inferred) and all(
-            column.type.startswith(_PLAIN) for column in columns if column.name in (inferred or ())
-        )
+        keyed = [column.type for column in columns if column.name in (inferred or ())]
+        plain = bool(keyed) and all(kind.startswith(_PLAIN) for kind in keyed)
         sink = Sink(result, (HIDDEN_KEY,), True, inferred or (), inferred is None, plain, closed)
         hashed = sink.whole([f"({bounded.sql})"])
         bounded = replace(bounded, sql=hashed, output=sink.columns)

@@ -66,11 +66,7 @@ def absent_tables(
         own = by_table.get(table.full_name, [])
         ddls = DdlChanges(captured[table.full_name], table.definition)
         changes = [(event, ddls.of(event.statement, event.after)) for event in own]
-        is_new = any(
-            _creates(event)
-            and not any(t.text.upper() == "EXISTS" for t in event.statement.readings[0])
-            for event in own
-        )
+        is_new = any(_creates(event) and not _is_conditional(event) for event in own)
         is_new |= any(change is not None and change.is_new for _, change in changes)
         if is_new or (own and _creates(own[0]) and not _has_changes(own[0], start)):
             absent.add(table.id)
@@ -85,6 +81,10 @@ def absent_tables(
 def _creates(found: FoundStatement) -> bool:
     parsed = ParsedStatement(found.statement, found.table.ignores_case)
     return parsed.creates(found.table.parsed_name)
+
+
+def _is_conditional(found: FoundStatement) -> bool:
+    return any(token.text.upper() == "EXISTS" for token in found.statement.readings[0])
 
 
 def _has_changes(found: FoundStatement, start: DatabaseProgress) -> bool:
