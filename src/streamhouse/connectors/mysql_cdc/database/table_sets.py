@@ -18,7 +18,7 @@ from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTab
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
 from streamhouse.durable_files import read_json, replace_json, replace_text
-from streamhouse.mysql.table import TableNames
+from streamhouse.mysql.metadata import TableNames
 
 _VERSIONS = "versions"
 
