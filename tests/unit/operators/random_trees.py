@@ -404,6 +404,9 @@ class TreeGenerator(Generator):
                 f"OFFSET {rng.randint(0, 2)}",
                 "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY COUNT(*) "
                 "DESC LIMIT 2",
+                "SELECT product, SUM(amount) AS s, RANK() OVER (ORDER BY SUM(amount), product) AS "
+                f"r FROM orders GROUP BY product ORDER BY {rng.choice(('s - r', 's % 3', '-r'))}, "
+                "CASE WHEN s > 2 THEN product END DESC, product LIMIT 2",
                 "SELECT product, amount FROM orders LIMIT 2",
                 f"SELECT DISTINCT ON (product) product AS p, amount, id FROM orders ORDER BY p, "
                 f"{rng.choice(('2 DESC', 'price', 'rate, id'))}",

@@ -128,6 +128,10 @@ _PLAINER = (
     "AS d FROM orders GROUP BY product",
     "SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON o.amount < c.id AND c.name NOT "
     "IN (SELECT page FROM visits) AND EXISTS (SELECT 1 FROM visits v WHERE v.page = o.product)",
+    "SELECT product, SUM(amount) AS s, RANK() OVER (ORDER BY SUM(amount), product) AS r FROM "
+    "orders GROUP BY product ORDER BY CASE WHEN s > 2 THEN product END DESC, s - r, product "
+    "LIMIT 2",
+    "SELECT * FROM (SELECT product, MAX(id) AS m FROM orders GROUP BY product) ORDER BY -m LIMIT 1",
 )
 """Queries that are executed from changes, whatever clauses they are written with."""
 _ALIASED = (

@@ -33,7 +33,7 @@ from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.set_operation import SetKind, SetOperation
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.plan import BoundedScan
-from streamhouse.sql.select_parts import conjuncts
+from streamhouse.sql.select_parts import conjuncts, with_expressions
 
 _SELECT_ARGS = (
     "expressions", "from_", "joins", "where", "group", "having", "qualify", "distinct", "order",
@@ -138,7 +138,8 @@ class _Query:
         subqueries = Subqueries(self._sources, self._alone, self._within)
         rows = self._filtered(select, subqueries)
         items = [*(each.unalias() for each in select.selects), *self._given]
-        order = [each.this for each in _order(select)]
+        by_name = {each.alias_or_name: each.unalias() for each in select.selects}
+        order = [with_expressions(each.this, by_name, lateral=True) for each in _order(select)]
         having, group = select.args.get("having"), select.args.get("group")
         qualify = select.args.get("qualify")
         tests = [each.this for each in (qualify, having) if each is not None]
