@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from streamhouse.sql import functions, node_errors
+from streamhouse.errors import NotStreamedError
+from streamhouse.sql import functions
 from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping, aggregate
-from streamhouse.sql.text import Script
-
-if TYPE_CHECKING:
-    from streamhouse.sql.streaming.query_blocks import SelectBlock
+from streamhouse.sql.streaming.generated_sql import Stream, bound
+from streamhouse.sql.streaming.stream_select import StreamSelect, is_constant
+from streamhouse.sql.types import base, scale
 
 # The merge functions of an aggregation table that combine partial results of each aggregate.
 _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
@@ -31,45 +30,35 @@ _KEEP_ONE_VALUE = (
 )  # fmt: skip
 
 
-def check(
-    script: Script, block: SelectBlock, target: TableInfo | None, mappings: list[ColumnMapping]
-) -> bool:
+def check(top: StreamSelect, target: TableInfo | None, mappings: list[ColumnMapping]) -> bool:
     """Check that the target can merge partial results; False if the query does not aggregate.
 
     The target must be an aggregation table whose primary key is exactly the GROUP BY, with a merge
     function for each aggregate. Else raises `NotStreamedError`.
     """
-    aggregates = [node for item in block.items for node in item.find_all(exp.AggFunc)]
-    if not aggregates and not block.group:
+    if not top.aggregates:
         return False
-    node = block.group[0] if block.group else aggregates[0]
     if target is None or not _merges(target):
         reason = "an aggregation whose target has no 'merge-engine' = 'aggregation'"
-        raise node_errors.not_streamed(script, node, reason)
-    groups = {_text(item) for item in block.group if not is_constant(item)}
+        raise NotStreamedError(reason)
+    groups = {_text(item) for item in top.group if not is_constant(item)}
     key_groups = [
-        None if mapping.index is None else _groups_of_key(block.items[mapping.index], groups)
+        None if mapping.index is None else _groups_of_key(top.items[mapping.index], groups)
         for mapping in mappings
         if mapping.column.name in target.primary_key
     ]
     if None in key_groups or groups != set().union(*(parts or () for parts in key_groups)):
         key = ", ".join(target.primary_key)
-        reason = f"a GROUP BY that is not the primary key of its target, {key}"
-        raise node_errors.not_streamed(script, node, reason)
+        raise NotStreamedError(f"a GROUP BY that is not the primary key of its target, {key}")
     for mapping in mappings:
         if mapping.column.name not in target.primary_key:
-            _check_merge(script, block, target, mapping, groups)
+            _check_merge(target, mapping, top.items, groups)
     return True
 
 
 def _merges(target: TableInfo) -> bool:
     engine = target.options.get("merge-engine")
     return target.capabilities.merges and bool(target.primary_key) and engine == "aggregation"
-
-
-def is_constant(item: exp.Expr) -> bool:
-    """Whether an expression has one value for all rows of all batches; NULL does not count."""
-    return item.find(exp.Column, exp.AggFunc, exp.Anonymous, exp.Null) is None
 
 
 def _text(item: exp.Expr) -> str:
@@ -106,23 +95,40 @@ def _groups_used(item: exp.Expr, groups: Collection[str], current_times: bool) -
 
 
 def _check_merge(
-    script: Script,
-    block: SelectBlock,
-    target: TableInfo,
-    mapping: ColumnMapping,
-    groups: Collection[str],
+    target: TableInfo, mapping: ColumnMapping, items: list[exp.Expr], groups: Collection[str]
 ) -> None:
     if mapping.index is None:
         return
-    item = block.items[mapping.index].unnest()
+    item = items[mapping.index].unnest()
     name, inner = mapping.column.name, aggregate(item)
     configured = merge_function(target.options, name)
     allowed = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
-        raise node_errors.not_streamed(script, item, "an aggregate of DISTINCT values")
+        raise NotStreamedError("an aggregate of DISTINCT values")
     if not allowed and _groups_used(item, groups, current_times=True) is not None:
         allowed = _KEEP_ONE_VALUE
     if configured not in allowed:
         needed = f"not by {allowed[0]}" if allowed else "which does not compute its expression"
-        reason = f"column '{name}' merges by {configured}, {needed}"
-        raise node_errors.not_streamed(script, item, reason)
+        raise NotStreamedError(f"column '{name}' merges by {configured}, {needed}")
+
+
+def check_scales(stream: Stream, mappings: list[ColumnMapping]) -> None:
+    """Raise `NotStreamedError` for a SUM with a larger scale than its DECIMAL column.
+
+    Each micro-batch writes the sum of its own rows, and the table adds it to the stored value. If
+    each partial sum were rounded, the total would depend on how the rows were split into batches.
+    """
+    sums = {
+        mapping.column.name: (mapping.column.type, item)
+        for mapping in mappings
+        if mapping.index is not None and base(mapping.column.type) == "DECIMAL"
+        if isinstance(item := aggregate(stream.top.items[mapping.index]), exp.Sum)
+    }
+    if not sums:
+        return
+    rows = stream.rows([item for _, item in sums.values()], list(sums), signed=True)
+    for name, kind in bound(stream, rows):
+        stored = sums[name][0]
+        exact = base(kind) == "DECIMAL" and scale(kind) <= scale(stored)
+        if not exact and base(kind) in ("DECIMAL", "FLOAT", "DOUBLE"):
+            raise NotStreamedError(f"a sum of type {kind}, stored as {stored}")

@@ -16,7 +16,7 @@ from dataclasses import replace
 from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping
-from streamhouse.sql.streaming.query_blocks import SelectBlock
+from streamhouse.sql.streaming.stream_select import StreamSelect
 from streamhouse.sql.types import keeps_order
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
 
@@ -36,10 +36,10 @@ def matter(query: StreamQuery, target: TableInfo | None) -> bool:
 
 
 def keeps_source_key(
-    top: SelectBlock, source: TableInfo, target: TableInfo, mappings: Sequence[ColumnMapping]
+    top: StreamSelect, target: TableInfo, mappings: Sequence[ColumnMapping]
 ) -> bool:
     """Whether the target's key has all values of the source's, so that none of its keys moves."""
-    types = {column.name: column.type for column in source.columns}
+    types = {column.name: column.type for column in top.source.columns}
     kept = set()
     for mapping in mappings:
         if mapping.index is None or mapping.column.name not in target.primary_key:
@@ -47,7 +47,7 @@ def keeps_source_key(
         name = top.source_column(top.items[mapping.index])
         if name in types and keeps_order(types[name], mapping.column.type):
             kept.add(name)
-    return kept.issuperset(_key(source))
+    return kept.issuperset(_key(top.source))
 
 
 def _key(source: TableInfo) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from streamhouse.errors import NotStreamedError
 from streamhouse.sql import node_errors
-from streamhouse.sql.functions.expression_builders import SUMMAND, call
+from streamhouse.sql.functions.expression_builders import SUMMAND, call, column_of
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
@@ -22,7 +23,7 @@ from streamhouse.sql.options.merge_functions import (
 )
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping, cast_to
-from streamhouse.sql.streaming.query_blocks import SelectBlock
+from streamhouse.sql.streaming.stream_select import StreamSelect
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base
 
@@ -38,35 +39,33 @@ _RETRACT = ("sum", "product", "last_value", "last_non_null_value", "collect", "m
 
 
 def retracts(alias: str) -> exp.Expr:
-    """A condition: the row of the block under `alias` is a retraction (`-U` or `-D`)."""
-    kind = exp.column(
-        exp.to_identifier("rowkind", quoted=True), exp.to_identifier(alias, quoted=True)
-    )
+    """A condition: the row of the source under `alias` is a retraction (`-U` or `-D`)."""
+    kind = column_of(alias, "rowkind")
     kinds = [exp.Literal.string(text) for text in ("-U", "-D")]
     return exp.In(this=kind, expressions=kinds)
 
 
 def sign_aggregates(
-    script: Script, block: SelectBlock, target: TableInfo, mappings: list[ColumnMapping]
+    top: StreamSelect, target: TableInfo, mappings: list[ColumnMapping]
 ) -> list[exp.Expr]:
-    """The block's projections with SUM and COUNT subtracting retracted rows.
+    """The projections with SUM and COUNT subtracting retracted rows.
 
     LAST_VALUE stays as it is; its order is added later. Raises `NotStreamedError` for an aggregate
     that cannot subtract: it would need the rows that remain.
     """
-    items = [item.copy() for item in block.items]
+    items = [item.copy() for item in top.items]
     for mapping in mappings:
         if mapping.index is None or mapping.column.name in target.primary_key:
             continue
         wrapped = exp.Paren(this=items[mapping.index])
         for node in list(wrapped.find_all(exp.AggFunc)):
-            _check(script, node, target, mapping)
-            _sign(node, block.alias)
+            _check(node, target, mapping)
+            _sign(node, top.alias)
         items[mapping.index] = wrapped.this
     return items
 
 
-def _check(script: Script, node: exp.Expr, target: TableInfo, mapping: ColumnMapping) -> None:
+def _check(node: exp.Expr, target: TableInfo, mapping: ColumnMapping) -> None:
     keeps_last = merge_function(target.options, mapping.column.name) == "last_non_null_value"
     if not (
         isinstance(node, exp.Sum | exp.Count)
@@ -74,7 +73,7 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, mapping: ColumnMap
         or (isinstance(node, exp.Min | exp.Max) and _ignores(target, mapping))
     ):
         word = type(node).__name__.upper().replace("VALUE", "_VALUE")
-        raise node_errors.not_streamed(script, node, f"{word} over a table whose rows change")
+        raise NotStreamedError(f"{word} over a table whose rows change")
 
 
 def _sign(node: exp.Expr, alias: str) -> None:
@@ -105,7 +104,7 @@ def _negated_if_retracted(value: exp.Expr, alias: str) -> exp.Expr:
 
 
 def can_sign(
-    script: Script, block: SelectBlock, target: TableInfo | None, mappings: list[ColumnMapping]
+    script: Script, top: StreamSelect, target: TableInfo | None, mappings: list[ColumnMapping]
 ) -> bool:
     """Whether a changelog is written into an aggregation table as signed values.
 
@@ -124,7 +123,7 @@ def can_sign(
             key = f"fields.{mapping.column.name}"
             raise node_errors.unsupported(
                 script,
-                block.items[mapping.index],
+                top.items[mapping.index],
                 f"column '{mapping.column.name}' merges by {function}, which cannot retract a row "
                 "that is changed or deleted; aggregate in the query, by GROUP BY, and keep its "
                 "result in a table with another merge-engine. With "
@@ -153,7 +152,7 @@ def _is_signable(target: TableInfo, mapping: ColumnMapping) -> bool:
 
 
 def sign_columns(
-    items: list[exp.Expr], block: SelectBlock, target: TableInfo, mappings: list[ColumnMapping]
+    items: list[exp.Expr], top: StreamSelect, target: TableInfo, mappings: list[ColumnMapping]
 ) -> list[exp.Expr]:
     """The target's columns (`items`, in its order) as signed values.
 
@@ -167,9 +166,9 @@ def sign_columns(
             signed.append(item)
         elif merge_function(target.options, name) == "sum" and not _ignores(target, mapping):
             kind = mapping.column.type
-            signed.append(cast_to(_negated_if_retracted(item, block.alias), kind, kind))
+            signed.append(cast_to(_negated_if_retracted(item, top.alias), kind, kind))
         else:
-            signed.append(exp.Case().when(retracts(block.alias), exp.Null()).else_(item))
+            signed.append(exp.Case().when(retracts(top.alias), exp.Null()).else_(item))
     return signed
 
 
