@@ -18,24 +18,20 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from streamhouse.errors import NotStreamedError, SqlError
+from streamhouse.errors import NotStreamedError
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.functions.expression_builders import cast, column_of
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
     group_sequence_fields,
-    ignores_retractions,
-    merge_function,
     removes_records,
-    sequence_fields,
 )
 from streamhouse.sql.plan import Column, TableInfo
-from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming import key_moves
-from streamhouse.sql.streaming.generated_sql import Stream
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.streaming.stream_select import StreamSelect, reads_time
+from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, duck_type
 
 _ZEROS = {
@@ -48,14 +44,9 @@ _TAKEN_BACK = ("sum", "product", "count", "collect", "merge_map", "nested_update
 """Merge functions that take a retracted value out of the merged one."""
 
 
-def check_times(
-    stream: Stream, target: TableInfo | None, mappings: Sequence[ColumnMapping]
-) -> None:
+def check_times(top: StreamSelect) -> None:
     """Raise `NotStreamedError` for a time that a retraction would compute anew."""
-    top = stream.top
-    if not top.source.changelog:
-        return
-    for item, where in [*_conditions(top), *_values(top, target, mappings)]:
+    for item, where in [*_conditions(top), *_values(top)] if top.source.changelog else ():
         if reads_time(item):
             raise NotStreamedError(f"the current time {where}, over rows that change")
 
@@ -66,32 +57,25 @@ def _conditions(top: StreamSelect) -> Iterator[tuple[exp.Expr, str]]:
     yield from ((item, "in GROUP BY") for item in top.group)
 
 
-def _values(
-    top: StreamSelect, target: TableInfo | None, mappings: Sequence[ColumnMapping]
-) -> Iterator[tuple[exp.Expr, str]]:
+def _values(top: StreamSelect) -> Iterator[tuple[exp.Expr, str]]:
     """The projections of which a retraction must have the same value as its insert."""
+    target = top.target
     if target is None:
         return
-    ordering = {*sequence_fields(target.options), *group_sequence_fields(target.options)}
-    for mapping in mappings:
-        name = mapping.column.name
-        if mapping.index is None:
-            continue
-        item = top.items[mapping.index]
-        function = merge_function(target.options, name)
+    for each, item in top.given:
         if not target.primary_key:
-            yield item, f"in '{name}' of a target without a primary key"
-        elif name in target.primary_key:
-            yield item, f"in '{name}', part of the target's key"
-        elif name in ordering:
+            yield item, f"in '{each.name}' of a target without a primary key"
+        elif each.in_key:
+            yield item, f"in '{each.name}', part of the target's key"
+        elif each.orders:
             if not _grows(item):
-                yield item, f"in the sequence field '{name}'"
+                yield item, f"in the sequence field '{each.name}'"
         elif (
             target.options.get("merge-engine") in MERGING_ENGINES
-            and function in _TAKEN_BACK
-            and not ignores_retractions(target.options, name)
+            and each.function in _TAKEN_BACK
+            and not each.ignores
         ):
-            yield item, f"in '{name}', which merges by {function}"
+            yield item, f"in '{each.name}', which merges by {each.function}"
 
 
 def _grows(item: exp.Expr) -> bool:
@@ -102,51 +86,40 @@ def _grows(item: exp.Expr) -> bool:
     return functions.current_time_name(inner) not in (None, "LOCALTIME")
 
 
-def check_lookups(stream: Stream, target: TableInfo, mappings: Sequence[ColumnMapping]) -> None:
+def check_lookups(script: Script, top: StreamSelect, target: TableInfo) -> None:
     """Raise `UnsupportedSqlError` if a lookup decides which row of the target a retraction means.
 
     That is a column of the target's key, or one that orders the rows of a key.
     """
-    ordering = {*sequence_fields(target.options), *group_sequence_fields(target.options)}
-    for mapping in mappings:
-        name = mapping.column.name
-        if mapping.index is None or name not in {*target.primary_key, *ordering}:
-            continue
-        item = stream.top.items[mapping.index]
-        if stream.top.reads_lookup(item):
-            role = "part of the key" if name in target.primary_key else "a sequence field"
-            raise _refusal(stream, item, f"column '{name}' of {'.'.join(target.name)} is {role}")
+    for each, item in top.given:
+        if (each.in_key or each.orders) and top.reads_lookup(item):
+            role = "part of the key" if each.in_key else "a sequence field"
+            raise node_errors.unsupported(
+                script,
+                item,
+                f"column '{each.name}' of {'.'.join(target.name)} is {role} and comes from a "
+                f"lookup, but rows of {'.'.join(top.source.name)} change: after a change of the "
+                "lookup's table, the former row could not be found and would stay; select a column "
+                "of the source here, and the lookup's column outside the key and sequence",
+            )
 
 
-def _refusal(stream: Stream, item: exp.Expr, what: str) -> SqlError:
-    return node_errors.unsupported(
-        stream.script,
-        item,
-        f"{what} and comes from a lookup, but rows of {'.'.join(stream.top.source.name)} change: "
-        "after a change of the lookup's table, the former row could not be found and would stay; "
-        "select a column of the source here, and the lookup's column outside the key and sequence",
-    )
-
-
-def applied(
-    stream: Stream, target: TableInfo, mappings: Sequence[ColumnMapping], items: list[exp.Expr]
-) -> list[exp.Expr]:
+def applied(items: list[exp.Expr], top: StreamSelect, target: TableInfo) -> list[exp.Expr]:
     """Let retractions pass what depends on a lookup, if the target can delete by the source's key.
 
     `items` are the projections for the target's columns; returns those to use instead. Changes
     the conditions.
     """
-    top = stream.top
     if not top.lookups or not top.source.primary_key or not _deletes(target):
         return items
-    if not key_moves.keeps_source_key(top, target, mappings):
+    if not key_moves.keeps_source_key(top):
         return items
     passes = _let_pass(top)
     return [
         item
-        if mapping.index is None or top.reads_source_only(top.items[mapping.index])
-        else _guarded(top, item, passes, mapping.column)
-        for item, mapping in zip(items, mappings, strict=True)
+        if each.item is None or top.reads_source_only(each.item)
+        else _guarded(top, item, passes, each.column)
+        for item, each in zip(items, top.outputs, strict=True)
     ]
 
 

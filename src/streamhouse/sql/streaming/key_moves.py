@@ -10,12 +10,10 @@ of the batch after all others (decision 224).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 
 from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
 from streamhouse.sql.plan import StreamQuery, TableInfo
-from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming.stream_select import StreamSelect
 from streamhouse.sql.types import keeps_order
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
@@ -35,17 +33,13 @@ def matter(query: StreamQuery, target: TableInfo | None) -> bool:
     return target.options.get("merge-engine", "deduplicate") in _LAST_ROW_COUNTS
 
 
-def keeps_source_key(
-    top: StreamSelect, target: TableInfo, mappings: Sequence[ColumnMapping]
-) -> bool:
+def keeps_source_key(top: StreamSelect) -> bool:
     """Whether the target's key has all values of the source's, so that none of its keys moves."""
     types = {column.name: column.type for column in top.source.columns}
     kept = set()
-    for mapping in mappings:
-        if mapping.index is None or mapping.column.name not in target.primary_key:
-            continue
-        name = top.source_column(top.items[mapping.index])
-        if name in types and keeps_order(types[name], mapping.column.type):
+    for each, item in top.given:
+        name = top.source_column(item) if each.in_key else None
+        if name in types and keeps_order(types[name], each.column.type):
             kept.add(name)
     return kept.issuperset(_key(top.source))
 

@@ -15,7 +15,6 @@ from streamhouse.sql.expressions.binder import generate, quote
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.functions.expression_builders import column_of
 from streamhouse.sql.nesting_depth import limited_depth
-from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import (
     Column,
     LookupJoin,
@@ -29,7 +28,6 @@ from streamhouse.sql.plan import (
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution import versions
-from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import (
     changing_rows,
@@ -51,7 +49,7 @@ from streamhouse.sql.streaming.generated_sql import (
 )
 from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
 from streamhouse.sql.streaming.select_reader import read_selects
-from streamhouse.sql.streaming.stream_select import StreamSelect
+from streamhouse.sql.streaming.stream_select import OutputColumn, StreamSelect
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
@@ -113,13 +111,12 @@ def _analyzed(
         reads = select.source.name, tuple(sorted(select.options.items()))
         groups.setdefault(reads, []).append(select)
     analysis = _Analysis(parsed, resolver.zone, target, columns, fixed)
-    return [_merged(group, analysis, target) for group in groups.values()]
+    return [_merged(group, analysis) for group in groups.values()]
 
 
-def _merged(
-    group: list[StreamSelect], analysis: _Analysis, target: TableInfo | None
-) -> StreamQuery:
+def _merged(group: list[StreamSelect], analysis: _Analysis) -> StreamQuery:
     """Merge the parts of UNION ALL that read the same table into one query."""
+    target = analysis.target
     marks = group[0].source.changelog and unpaired_retractions.are_removals(target)
     if len(group) == 1:
         if marks and target is not None:
@@ -146,101 +143,81 @@ def _merged(
 class _Analysis:
     """Makes the `StreamQuery` of each SELECT of a continuous query.
 
-    `table` and `listed` are the target and the column list of an INSERT.
+    `target` and `listed` are the table and the column list of an INSERT.
     """
 
     parsed: names.Parsed
     zone: str
-    table: TableInfo | None
+    target: TableInfo | None
     listed: tuple[str, ...]
     fixed: Mapping[str, str]
 
     def query(self, select: StreamSelect, keep_row: bool = False) -> StreamQuery:
         """The query of a SELECT; with `keep_row`, `_row` follows the columns of its rows."""
-        script, table, top = self.parsed.script, self.table, select.copy()
+        script, target = self.parsed.script, self.target
+        top = replace(select, target=target, outputs=self._outputs(select))
         stream, changelog = Stream(script, top, self.zone), top.source.changelog
-        mappings = self._mappings(top)
-        upsert_source.check(top, table, mappings)
-        changing_rows.check_times(stream, table, mappings)
-        grouped = group_by_check.check(top, table, mappings)
+        upsert_source.check(top)
+        changing_rows.check_times(top)
+        grouped = group_by_check.check(top)
         if grouped:
-            group_by_check.check_scales(stream, mappings)
-        upsert = row_number.check(top, table, mappings)
-        signed = changelog and (grouped or retraction.can_sign(script, top, table, mappings))
-        if signed and grouped and table is not None:
-            top.items = retraction.sign_aggregates(top, table, mappings)
-        self._order_values(top, mappings)
-        types = bound(stream, stream.rows(top.items, top.names, signed=signed))
-        items, output = self._output(top, mappings, [kind for _, kind in types])
-        if changelog and not grouped and table is not None:
+            group_by_check.check_scales(stream)
+        upsert = row_number.check(top)
+        signed = changelog and (grouped or retraction.can_sign(script, top))
+        if grouped:
+            outputs = retraction.sign_aggregates(top) if signed else top.outputs
+            top.outputs = tuple(_in_order(each, top) for each in outputs)
+        items, output = self._cast(stream, signed)
+        if changelog and not grouped and target is not None:
             if signed:
-                items = retraction.sign_columns(items, top, table, mappings)
+                items = retraction.sign_columns(items, top)
             else:
-                changing_rows.check_lookups(stream, table, mappings)
-                items = retraction.finite_sums(items, table, mappings)
-                items = changing_rows.applied(stream, table, mappings, items)
+                changing_rows.check_lookups(script, top, target)
+                items = retraction.finite_sums(items, top, target)
+                items = changing_rows.applied(items, top, target)
         merging = Merging(grouped, signed, upsert)
         query = self._query(stream, items, output, merging, keep_row)
-        if table is None or not key_moves.matter(query, table):
-            return query
-        if key_moves.keeps_source_key(top, table, mappings):
+        if not key_moves.matter(query, target) or key_moves.keeps_source_key(top):
             return query
         return key_moves.reordered(query)
 
-    def _mappings(self, top: StreamSelect) -> list[ColumnMapping]:
-        """The target's columns; the constants of PARTITION (…) become further projections."""
-        script, table = self.parsed.script, self.table
-        if table is None:
-            return []
-        mappings = targets.column_mappings(script, top.select, table, self.listed, len(top.items))
-        for place, mapping in enumerate(mappings):
-            column = mapping.column
+    def _outputs(self, select: StreamSelect) -> tuple[OutputColumn, ...]:
+        """The columns that a SELECT writes; a constant of PARTITION (…) is a projection, too."""
+        script, target, items = self.parsed.script, self.target, list(select.items)
+        if target is None:
+            pairs = zip(select.names, items, strict=True)
+            return tuple(OutputColumn(Column(name, ""), item) for name, item in pairs)
+        outputs = []
+        for mapping in targets.column_mappings(
+            script, select.select, target, self.listed, len(items)
+        ):
+            column, index = mapping.column, mapping.index
+            item = None if index is None else items[index]
             if column.name in self.fixed:
-                mappings[place] = ColumnMapping(column, len(top.items))
-                value = targets.constant(script, top.select, self.fixed[column.name], column)
-                top.items.append(value)
-                top.names.append(f"__partition_{column.name}")
-        return mappings
+                text = self.fixed[column.name]
+                item = targets.constant(script, select.select, text, column)
+            outputs.append(OutputColumn.of(column, item, target))
+        return tuple(outputs)
 
-    def _order_values(self, top: StreamSelect, mappings: list[ColumnMapping]) -> None:
-        """Make FIRST_VALUE and LAST_VALUE aggregate in the order of `_row`.
-
-        For a column that merges by `last_non_null_value` they skip nulls and retracted rows.
-        """
-        table, row = self.table, column_of(top.alias, ROW)
-        merged = {
-            mapping.index: merge_function(table.options, mapping.column.name)
-            for mapping in mappings
-            if table is not None
-        }
-        for index, item in enumerate(top.items):
-            wrapped = exp.Paren(this=item)
-            for node in list(wrapped.find_all(exp.FirstValue, exp.LastValue)):
-                kind = exp.First if isinstance(node, exp.FirstValue) else exp.Last
-                order = exp.Order(this=node.this, expressions=[exp.Ordered(this=row.copy())])
-                ordered_call: exp.Expr = kind(this=order)
-                if merged.get(index) == "last_non_null_value":
-                    ordered_call = _with_values(top, ordered_call, node)
-                node.replace(ordered_call)
-            top.items[index] = wrapped.this
-
-    def _output(
-        self, top: StreamSelect, mappings: list[ColumnMapping], types: list[str]
-    ) -> tuple[list[exp.Expr], tuple[Column, ...]]:
-        """The projections cast to the target's column types, and the output columns."""
-        if not mappings:
-            output = tuple(Column(name, kind) for name, kind in zip(top.names, types, strict=False))
-            pairs = zip(top.items, output, strict=True)
-            return [targets.cast_to(item, c.type, c.type) for item, c in pairs], output
-        items: list[exp.Expr] = []
-        for mapping in mappings:
-            if mapping.index is None:
-                items.append(targets.cast_to(exp.Null(), "STRING", mapping.column.type))
-                continue
-            item, kind = top.items[mapping.index], types[mapping.index]
-            node = item if span(item) else top.select
-            items.append(targets.converted(self.parsed.script, node, item, kind, mapping.column))
-        return items, tuple(mapping.column for mapping in mappings)
+    def _cast(self, stream: Stream, signed: bool) -> tuple[list[exp.Expr], tuple[Column, ...]]:
+        """The projections cast to the types of the output columns, and these columns."""
+        top, script = stream.top, self.parsed.script
+        given = [item for _, item in top.given]
+        rows = stream.rows(given, [each.name for each, _ in top.given], signed=signed)
+        kinds = dict(bound(stream, rows))
+        items, output = [], []
+        for each in top.outputs:
+            column, item = each.column, each.item
+            if top.target is None and item is not None:
+                column = Column(each.name, kinds[each.name])
+                items.append(targets.cast_to(item, column.type, column.type))
+            elif item is None:
+                items.append(targets.cast_to(exp.Null(), "STRING", column.type))
+            else:
+                node = item if span(item) else top.select
+                items.append(targets.converted(script, node, item, kinds[each.name], column))
+            output.append(column)
+        return items, tuple(output)
 
     def _query(
         self,
@@ -254,7 +231,7 @@ class _Analysis:
         # A join may reorder rows, but the changes of one key must stay in order.
         changes = top.source.changelog and not merging.signed
         hinted = any(lookup.join.ordered for lookup in top.lookups)
-        matters = hinted or changes or targets.needs_order(self.table)
+        matters = hinted or changes or targets.needs_order(self.target)
         sort = bool(top.lookups) and not merging.grouped and matters
         tree = stream.rows(items, columns, merging.signed, keep_row or sort)
         rows, misses = generate(tree), stream.misses()
@@ -311,6 +288,24 @@ class _Analysis:
             *([self.zone] if self.zone != UTC else []),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _in_order(output: OutputColumn, top: StreamSelect) -> OutputColumn:
+    """A column whose FIRST_VALUE and LAST_VALUE aggregate in the order of `_row`.
+
+    For a column that merges by `last_non_null_value` they skip nulls and retracted rows.
+    """
+    if output.item is None:
+        return output
+    wrapped = exp.Paren(this=output.item.copy())
+    for node in list(wrapped.find_all(exp.FirstValue, exp.LastValue)):
+        kind = exp.First if isinstance(node, exp.FirstValue) else exp.Last
+        row = exp.Ordered(this=column_of(top.alias, ROW))
+        ordered_call: exp.Expr = kind(this=exp.Order(this=node.this, expressions=[row]))
+        if output.function == "last_non_null_value":
+            ordered_call = _with_values(top, ordered_call, node)
+        node.replace(ordered_call)
+    return replace(output, item=wrapped.this)
 
 
 def _with_values(top: StreamSelect, ordered_call: exp.Expr, node: exp.Expr) -> exp.Expr:

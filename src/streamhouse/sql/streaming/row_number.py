@@ -16,8 +16,7 @@ from streamhouse.sql import functions
 from streamhouse.sql.options.merge_functions import sequence_fields
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution import columns
-from streamhouse.sql.resolution.insert_target import ColumnMapping
-from streamhouse.sql.streaming.stream_select import Ranked, StreamSelect, is_constant
+from streamhouse.sql.streaming.stream_select import Ranked, StreamSelect, is_constant, plain_text
 from streamhouse.sql.types import keeps_order
 
 
@@ -94,97 +93,62 @@ def check_clauses(read: StreamSelect, parts: Sequence[exp.Expr]) -> None:
         raise NotStreamedError(reason)
 
 
-def check(top: StreamSelect, target: TableInfo | None, mappings: list[ColumnMapping]) -> str:
+def check(top: StreamSelect) -> str:
     """A description of the row that the upsert keeps; empty for a query without ROW_NUMBER.
 
     Raises `NotStreamedError` for a target that keeps other rows.
     """
-    ranked = top.ranked
+    ranked, target = top.ranked, top.target
     if ranked is None:
         return ""
-    if (
-        target is None
-        or not target.capabilities.merges
-        or ranked.drops
-        or not _keeps(_Target(target, top, ranked, mappings), top.source)
-    ):
+    merges = target is not None and target.capabilities.merges
+    if target is None or not merges or ranked.drops or not _keeps(top, target, ranked):
         reason = "ROW_NUMBER whose row the target does not keep by its key and sequence.field"
         raise NotStreamedError(reason)
     word = "newest" if ranked.newest else "oldest"
-    return f"upsert: {word} by {', '.join(_column_names(ranked.order))} of each " + ", ".join(
-        target.primary_key
-    )
+    names = (i.name if isinstance(i, exp.Column) else i.sql() for i in ranked.order)
+    return f"upsert: {word} by {', '.join(names)} of each {', '.join(target.primary_key)}"
 
 
-class _Target:
-    """A query's target, with its columns as expressions of the ranked block."""
-
-    def __init__(
-        self, table: TableInfo, top: StreamSelect, ranked: Ranked, mappings: list[ColumnMapping]
-    ) -> None:
-        self.table, self.top, self.ranked = table, top, ranked
-        self.sequence = sequence_fields(table.options)
-        self.expressions = {
-            m.column.name: None if m.index is None else _text(top.items[m.index]) for m in mappings
-        }
-        # A constant column does not distinguish rows, so it need not be in PARTITION BY.
-        constant = {
-            m.column.name
-            for m in mappings
-            if m.index is not None and is_constant(top.items[m.index])
-        }
-        self.keys = {self.expressions[key] for key in table.primary_key if key not in constant}
-
-
-def _keeps(target: _Target, source: TableInfo) -> bool:
+def _keeps(top: StreamSelect, target: TableInfo, ranked: Ranked) -> bool:
     """Whether the target keeps the row that the ranking selects."""
-    if target.keys != {_text(item) for item in target.ranked.partition}:
+    # A constant column does not distinguish rows, so it need not be in PARTITION BY.
+    keys = [each.item for each in top.outputs if each.in_key]
+    keys = [item for item in keys if item is None or not is_constant(item)]
+    partition = {plain_text(item) for item in ranked.partition}
+    if {item and plain_text(item) for item in keys} != partition:
         return False
-    if source.changelog:
+    if top.source.changelog:
         # If several rows share a key and the newest is deleted, the next one is not known.
-        partition = {target.top.source_column(item) for item in target.ranked.partition}
-        return set(source.primary_key) <= partition
-    return _orders(target) and _sorts_nulls_last(target, source) and _keeps_digits(target, source)
+        columns = {top.source_column(item) for item in ranked.partition}
+        return columns.issuperset(top.source.primary_key)
+    return _orders(top, target, ranked) and _keeps_order(top, target, ranked)
 
 
-def _orders(target: _Target) -> bool:
+def _orders(top: StreamSelect, target: TableInfo, ranked: Ranked) -> bool:
     """Whether the merge engine and `sequence.field` keep the last row in the ranking's order."""
-    ranked, options = target.ranked, target.table.options
+    options, sequence = target.options, sequence_fields(target.options)
     engine = options.get("merge-engine", "deduplicate")
     if len(ranked.order) == 1 and functions.current_time_name(ranked.order[0]) == "PROCTIME":
-        return not target.sequence and engine == ("deduplicate" if ranked.newest else "first-row")
-    by = [
-        next((name for name, text in target.expressions.items() if text == _text(item)), None)
-        for item in ranked.order
-    ]
+        return not sequence and engine == ("deduplicate" if ranked.newest else "first-row")
+    texts = {plain_text(item): each.name for each, item in reversed(top.given)}
+    by = [texts.get(plain_text(item)) for item in ranked.order]
     descending = options.get("sequence.field.sort-order", "ascending") == "descending"
-    return engine == "deduplicate" and target.sequence == by and descending != ranked.newest
+    return engine == "deduplicate" and sequence == by and descending != ranked.newest
 
 
-def _sorts_nulls_last(target: _Target, source: TableInfo) -> bool:
-    """Whether no order sorts NULL first: a `sequence.field` prefers any value to it."""
-    if all(c.nullable is False for c in target.table.columns if c.name in target.sequence):
-        return True
-    required = {column.name for column in source.columns if not column.nullable}
-    pairs = zip(target.ranked.order, target.ranked.nulls_first, strict=True)
-    return all(not first or target.top.source_column(item) in required for item, first in pairs)
+def _keeps_order(top: StreamSelect, target: TableInfo, ranked: Ranked) -> bool:
+    """Whether `sequence.field`s order values as the ranking does.
 
-
-def _keeps_digits(target: _Target, source: TableInfo) -> bool:
-    """Whether distinct values of the order stay distinct in the type of their `sequence.field`."""
-    types = {declared.name: declared.type for declared in source.columns}
-    return all(
-        target.expressions[column.name] != _text(item) or keeps_order(types[name], column.type)
-        for item in target.ranked.order
-        if (name := target.top.source_column(item) or "") in types
-        for column in target.table.columns
-        if column.name in target.sequence
-    )
-
-
-def _text(item: exp.Expr) -> str:
-    return item.unnest().sql()
-
-
-def _column_names(items: tuple[exp.Expr, ...]) -> list[str]:
-    return [i.name if isinstance(i, exp.Column) else i.sql() for i in (o.unnest() for o in items)]
+    They prefer any value to NULL, and their types must keep distinct values apart.
+    """
+    columns = {column.name: column for column in top.source.columns}
+    stored = {column.name: column for column in target.columns}
+    sequence = sequence_fields(target.options)
+    for name, item, first in zip(sequence, ranked.order, ranked.nulls_first, strict=False):
+        source = columns.get(top.source_column(item) or "")
+        if first and stored[name].nullable and (source is None or source.nullable):
+            return False
+        if source is not None and not keeps_order(source.type, stored[name].type):
+            return False
+    return True

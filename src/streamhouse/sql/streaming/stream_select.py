@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from streamhouse.sql import functions
-from streamhouse.sql.plan import LookupJoin, TableInfo
+from streamhouse.sql.options.merge_functions import (
+    group_sequence_fields,
+    ignores_retractions,
+    merge_function,
+    sequence_fields,
+)
+from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 from streamhouse.sql.select_parts import conjuncts
 
 
@@ -40,14 +46,44 @@ class Ranked:
     drops: bool = False
 
 
+@dataclass(frozen=True)
+class OutputColumn:
+    """A column that a query writes, and what its target does with it.
+
+    `item` is its projection; None: the query gives none. `in_key`: it is part of the target's
+    primary key. `orders`: it is a sequence field. `function` merges its values, or `ignores` those
+    of retractions; empty if the target merges none.
+    """
+
+    column: Column
+    item: exp.Expr | None
+    in_key: bool = False
+    orders: bool = False
+    function: str = ""
+    ignores: bool = False
+
+    @classmethod
+    def of(cls, column: Column, item: exp.Expr | None, target: TableInfo) -> OutputColumn:
+        """A column of a target."""
+        name, options = column.name, target.options
+        orders = name in {*sequence_fields(options), *group_sequence_fields(options)}
+        function = merge_function(options, name)
+        ignores = ignores_retractions(options, name)
+        return cls(column, item, name in target.primary_key, orders, function, ignores)
+
+    @property
+    def name(self) -> str:
+        return self.column.name
+
+
 @dataclass
 class StreamSelect:
     """What a continuous query does with the rows of its source.
 
     All expressions read columns of `alias`, which is the source, and of the lookups. `where` are
     AND-ed. `select` is the outermost SELECT, for positions; `visible` has the columns of each alias
-    in its FROM. `lets_pass`: retractions pass the
-    lookups; see `changing_rows`.
+    in its FROM. `lets_pass`: retractions pass the lookups; see `changing_rows`. `outputs` are the
+    columns of the `target`, or those of a bare SELECT.
     """
 
     select: exp.Select
@@ -62,11 +98,13 @@ class StreamSelect:
     ranked: Ranked | None = None
     visible: dict[str, dict[str, exp.Expr]] = field(default_factory=dict)
     lets_pass: bool = False
+    target: TableInfo | None = None
+    outputs: tuple[OutputColumn, ...] = ()
 
-    def copy(self) -> StreamSelect:
-        """The same with projections of its own, which the plan for a target changes."""
-        items = [item.copy() for item in self.items]
-        return replace(self, names=list(self.names), items=items)
+    @property
+    def given(self) -> list[tuple[OutputColumn, exp.Expr]]:
+        """The columns that have a projection."""
+        return [(each, each.item) for each in self.outputs if each.item is not None]
 
     @property
     def aggregates(self) -> bool:
@@ -107,6 +145,11 @@ def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:
 def reads_time(item: exp.Expr) -> bool:
     """Whether an expression depends on the time of the batch."""
     return any(functions.current_time_name(node) is not None for node in item.walk())
+
+
+def plain_text(item: exp.Expr) -> str:
+    """The text of an expression, by which two are the same."""
+    return item.unnest().sql()
 
 
 def is_constant(item: exp.Expr) -> bool:

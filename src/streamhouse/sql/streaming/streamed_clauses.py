@@ -8,7 +8,6 @@ from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
 from streamhouse.sql import functions, node_errors
-from streamhouse.sql.resolution import columns
 from streamhouse.sql.streaming import row_number
 from streamhouse.sql.text import Script
 
@@ -41,7 +40,9 @@ def _refusals(tree: exp.Expr) -> Iterator[str]:
     numbers = {id(row_number.numbered(select)) for select in tree.find_all(exp.Select)}
     for node in tree.walk():
         known, reason = _ARGS.get(type(node), ((), ""))
-        extra = columns.first_set(node.args, known) if reason else None
+        # The parser sets the clauses around a UNION in any order.
+        others = (key for key, value in node.args.items() if value and key not in known)
+        extra = max(others, default="") if reason else ""
         match node:
             case exp.Union(args={"distinct": True}):
                 yield "UNION without ALL"

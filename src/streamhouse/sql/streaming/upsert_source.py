@@ -8,23 +8,20 @@ its changes, as a view does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from streamhouse.errors import NotStreamedError
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming.stream_select import StreamSelect
 
 
-def check(top: StreamSelect, table: TableInfo | None, mappings: Sequence[ColumnMapping]) -> None:
+def check(top: StreamSelect) -> None:
     """Raise `NotStreamedError` if the query needs the row before a change."""
     source = top.source
     if not source.capabilities.upserts:
         return
     if top.aggregates or not _keeps_rows(top):
         needs = "the query"
-    elif table is not None and not _keeps_changes(top, table, mappings):
-        needs = ".".join(table.name)
+    elif top.target is not None and not _keeps_changes(top, top.target):
+        needs = ".".join(top.target.name)
     else:
         return
     which = f"an update of '{source.name[-1]}' (connector '{source.connector}')"
@@ -36,13 +33,9 @@ def _keeps_rows(top: StreamSelect) -> bool:
     return not top.where and top.ranked is None and all(lookup.join.left for lookup in top.lookups)
 
 
-def _keeps_changes(top: StreamSelect, table: TableInfo, mappings: Sequence[ColumnMapping]) -> bool:
+def _keeps_changes(top: StreamSelect, table: TableInfo) -> bool:
     """Whether a table has the source's key, and finds the former row by it."""
-    columns = {
-        None if mapping.index is None else top.source_column(top.items[mapping.index])
-        for mapping in mappings
-        if mapping.column.name in table.primary_key
-    }
+    columns = {each.item and top.source_column(each.item) for each in top.outputs if each.in_key}
     if columns != set(top.source.primary_key):
         return False
     # A delete has only the key.
