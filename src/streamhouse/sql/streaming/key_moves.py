@@ -52,11 +52,5 @@ def _key(source: TableInfo) -> tuple[str, ...]:
 def reordered(query: StreamQuery) -> StreamQuery:
     """The query with the source's key as its `reorder_key`, which it then also reads."""
     key = _key(query.source)
-    used = {*query.scan.columns, *key}
-    names = [*(column.name for column in query.source.columns), HIDDEN_KEY]
-    return replace(
-        query,
-        reorder_key=key,
-        scan=replace(query.scan, columns=tuple(name for name in names if name in used)),
-        fingerprint=hashlib.sha256(f"{query.fingerprint} reordered".encode()).hexdigest(),
-    )
+    fingerprint = hashlib.sha256(f"{query.fingerprint} reordered".encode()).hexdigest()
+    return replace(query.reading(key), reorder_key=key, fingerprint=fingerprint)

@@ -32,13 +32,9 @@ def numbered(select: exp.Select) -> exp.Expr | None:
     return found[0] if len(found) == 1 else None
 
 
-def is_first(terms: Sequence[exp.Expr]) -> bool:
-    """Whether a condition is `rn = 1`, `1 = rn`, `rn <= 1` or `rn < 2`, and no more."""
-    return len(terms) == 1 and _first_of(terms[0]) is not None
-
-
-def _first_of(term: exp.Expr) -> exp.Window | None:
-    """The window of a ROW_NUMBER that a condition compares with 1."""
+def first_of(terms: Sequence[exp.Expr]) -> exp.Window | None:
+    """The window of a condition that is `rn = 1`, `1 = rn`, `rn <= 1` or `rn < 2`, and no more."""
+    term = terms[0] if len(terms) == 1 else None
     if not isinstance(term, exp.EQ | exp.LTE | exp.LT):
         return None
     left, right = term.left.unnest(), term.right.unnest()
@@ -48,14 +44,12 @@ def _first_of(term: exp.Expr) -> exp.Window | None:
     return left if isinstance(left, exp.Window) and right.sql() == limit else None
 
 
-def ranked(read: StreamSelect, terms: Sequence[exp.Expr]) -> Ranked:
-    """The ranking of which a WHERE selects the first rows.
+def ranked(read: StreamSelect, window: exp.Window) -> Ranked:
+    """The ranking by a window, of which a WHERE selects the first rows.
 
     Raises `NotStreamedError` for a second one, for one without PARTITION BY, and for one of mixed
     directions.
     """
-    window = _first_of(terms[0])
-    assert window is not None
     if read.ranked is not None:
         raise NotStreamedError("a window function")
     ordered = window.args["order"].expressions if window.args.get("order") else []

@@ -152,8 +152,9 @@ class _Reader:
         terms = [_over(visible, term) for term in conjuncts(select.args.get("where"))]
         for node in (node for term in terms for node in term.find_all(exp.AggFunc)):
             raise node_errors.error(self._script, node, "an aggregate is not allowed in WHERE")
-        if row_number.is_first(terms):
-            read.ranked = row_number.ranked(read, terms)
+        window = row_number.first_of(terms)
+        if window is not None:
+            read.ranked = row_number.ranked(read, window)
             visible = {each: row_number.without(found) for each, found in visible.items()}
             terms = []
         group = select.args.get("group")

@@ -38,17 +38,13 @@ def merged(
     rows = f"SELECT {', '.join(output_columns)} FROM ({' UNION ALL '.join(texts)}) AS u"
     if ordered:
         rows += f" ORDER BY {quote(_ROW)}, {quote(_PART)}"
-    used = {name for part in parts for name in part.scan.columns}
     misses = [part.misses_sql for part in parts if part.misses_sql is not None]
     prints = "".join(part.fingerprint for part in parts)
     upserts = dict.fromkeys(part.merging.upsert for part in parts if part.merging.upsert)
     grouped = any(part.merging.grouped for part in parts)
     query = replace(
-        first,
+        first.reading(name for part in parts for name in part.scan.columns),
         fingerprint=hashlib.sha256(prints.encode()).hexdigest(),
-        scan=replace(
-            first.scan, columns=tuple(c.name for c in first.source.columns if c.name in used)
-        ),
         # A shuffle sends a row to one task, but each part may look up another key.
         lookups=tuple(
             replace(lookup, row_keys_sql=None) for part in parts for lookup in part.lookups
