@@ -110,7 +110,10 @@ class UnsupportedSqlError(SqlError):
 
 
 class NotStreamedError(UnsupportedSqlError):
-    """No streaming query computes a SELECT, so a view keeps its result; the message says why."""
+    """No streaming query computes a SELECT, so a view keeps its result; the message says why.
+
+    It has no position, since a user sees only the reason.
+    """
 
 
 class NoWindowsError(UnsupportedSqlError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from streamhouse.errors import NotStreamedError, SqlError, UnsupportedSqlError
+from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.text import Script, span
 
 
@@ -33,8 +33,3 @@ def error(
 
 def unsupported(script: Script, node: exp.Expr, message: str) -> SqlError:
     return error(script, node, message, UnsupportedSqlError)
-
-
-def not_streamed(script: Script, node: exp.Expr, reason: str) -> SqlError:
-    """The error of the streaming planner for what a view computes."""
-    return error(script, node, reason, NotStreamedError)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from streamhouse.sql.literal_rows import LiteralRows
@@ -313,6 +313,14 @@ class StreamQuery:
     def source(self) -> TableInfo:
         """The table that it reads."""
         return self.scan.table
+
+    def reading(self, columns: Iterable[str]) -> StreamQuery:
+        """The query, which also reads these columns of its source."""
+        used = dict.fromkeys([*self.scan.columns, *columns])
+        listed = [column.name for column in self.source.columns if column.name in used]
+        # The hidden key of a view is none of its columns.
+        ordered = (*listed, *(name for name in used if name not in listed))
+        return replace(self, scan=replace(self.scan, columns=ordered))
 
     @property
     def row_kinds(self) -> bool:

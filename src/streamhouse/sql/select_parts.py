@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlglot import exp
 
-_PLAIN = {"kind", "expressions", "from_", "with_"}
-"""The clauses of a SELECT that computes each row from one row of its FROM."""
+_PLAIN = {"kind", "expressions", "from_", "with_", "order"}
+"""The clauses of a SELECT that computes each row from one row of its FROM, in any order."""
 
 
 def sources(select: exp.Select) -> list[exp.Expr]:

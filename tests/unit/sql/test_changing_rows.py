@@ -79,7 +79,6 @@ def test_a_time_that_a_retraction_would_compute_anew_is_refused(
 ) -> None:
     with pytest.raises(UnsupportedSqlError) as error:
         changing.stream(text)
-    assert "line 1, column" in str(error.value)
     assert "the current time in" in str(error.value)
     if "UNION" not in text:
         changing.stream(text.replace("FROM src", "FROM log"))

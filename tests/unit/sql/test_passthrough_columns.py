@@ -30,7 +30,8 @@ CREATE TABLE wide (id BIGINT, name STRING, PRIMARY KEY (id, name) NOT ENFORCED);
         ("copy SELECT CAST(id AS INT), name, country FROM customers_cdc",
          {"name": "name", "country": "country"}),
         ("copy SELECT id + 1, name, 'x' FROM customers_cdc", {"name": "name"}),
-        ("copy SELECT a, n, n FROM (SELECT id AS a, name AS n FROM customers_cdc)", {}),
+        ("copy SELECT a, n, n FROM (SELECT id AS a, name AS n FROM customers_cdc)",
+         {"id": "id", "name": "name", "country": "name"}),
         ("copy SELECT * FROM customers_cdc UNION ALL SELECT id + 1, name, country "
          "FROM customers_cdc", {}),
         ("country_sales SELECT country, COUNT(*), SUM(1.0E0) FROM customers_cdc GROUP BY country",

@@ -224,7 +224,7 @@ def test_sums_through_a_lookup_and_a_filter(sales: Catalog) -> None:
     [
         (
             "INSERT INTO greatest_ SELECT agent, SUM(price), MAX(n) FROM sales GROUP BY agent",
-            "line 1, column 49: MAX over a table whose rows change",
+            "MAX over a table whose rows change",
         ),
         (
             "INSERT INTO greatest_ SELECT agent, price, n FROM sales",

@@ -100,7 +100,6 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
     "text",
     [
         numbered(*NEWEST, "rn <= 3"),
-        numbered(*NEWEST, "n > 1"),
         numbered(*NEWEST, "rn = 1 AND n > 1"),
         numbered(NEWEST[0], NEWEST[1], "ORDER BY at_ DESC"),
         numbered(NEWEST[0], NEWEST[1], "PARTITION BY id"),
@@ -127,7 +126,7 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
     ],
 )
 def test_a_view_computes_other_row_numbers(tables: Catalog, text: str) -> None:
-    with pytest.raises(NotStreamedError, match=r"line 1, column \d+: "):
+    with pytest.raises(NotStreamedError):
         tables.stream(text)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.sql.conftest import Catalog, _relations, _run
 
-from streamhouse.errors import SqlError
+from streamhouse.errors import NotStreamedError, SqlError
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
@@ -133,7 +133,7 @@ def test_lookups_of_the_parts(tables: Catalog) -> None:
         ("SELECT id FROM shops EXCEPT SELECT id FROM customers", "EXCEPT"),
         ("SELECT id FROM shops INTERSECT SELECT id FROM customers", "INTERSECT"),
         ("SELECT id FROM shops UNION ALL SELECT id FROM customers LIMIT 3", "LIMIT around UNION"),
-        ("SELECT id FROM shops UNION ALL SELECT id FROM shops ORDER BY 1", "ORDER around UNION"),
+        ("SELECT id FROM shops UNION ALL SELECT id FROM shops ORDER BY 1", "ORDER BY around UNION"),
         (
             "SELECT id, country FROM shops UNION ALL SELECT id FROM customers",
             "this part of UNION ALL returns 1 column(s), the first part 2: id, country",
@@ -153,6 +153,7 @@ def test_lookups_of_the_parts(tables: Catalog) -> None:
     ],
 )
 def test_unsupported_unions(tables: Catalog, text: str, message: str) -> None:
-    with pytest.raises(SqlError, match=r"line 1, column \d+: ") as caught:
+    with pytest.raises(SqlError) as caught:
         streams(tables, text)
-    assert message in str(caught.value)
+    assert message in caught.value.message
+    assert isinstance(caught.value, NotStreamedError) or caught.value.line == 1

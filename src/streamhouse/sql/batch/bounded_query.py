@@ -23,7 +23,7 @@ from streamhouse.sql.batch import (
     window_slices,
 )
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits, zones
-from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
+from streamhouse.sql.expressions.binder import BindError, Relations, describe, generate, refusal
 from streamhouse.sql.functions.expression_builders import column_of, quoted
 from streamhouse.sql.literal_rows import LiteralRows
 from streamhouse.sql.nesting_depth import limited_depth
@@ -175,13 +175,11 @@ def analyze_tree(
     for index, table in enumerate(names.leaves(tree)):
         _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
     try:
-        qualified = _qualified(parsed, tree, scans)
-        window_columns.check_stored_times(parsed.script, qualified)
-        joins_in_time.rewrite(parsed.script, qualified, scans.relations)
-        row_comparisons.rows_in_correlated_queries(qualified)
-        lowered = lowering.lower(
-            parsed.script, qualified, scans.relations, True, scans.declared, zone
-        )
+        named = qualified(parsed, tree, scans.relations)
+        window_columns.check_stored_times(parsed.script, named)
+        joins_in_time.rewrite(parsed.script, named, scans.relations)
+        row_comparisons.rows_in_correlated_queries(named)
+        lowered = lowering.lower(parsed.script, named, scans.relations, True, scans.declared, zone)
         aggregates.compensate(lowered)
         final = pushdown_projections(lowered)
         window_slices.aggregate_slices(final, scans.relations)
@@ -282,15 +280,22 @@ def _scan(
     table.replace(new)
 
 
-def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
+def qualified(parsed: Parsed, tree: exp.Query, relations: Relations) -> exp.Query:
     """Expand stars and qualify every column with its table; `SqlError` for an unknown column."""
+    try:
+        return _qualified(parsed, tree, relations)
+    except OptimizeError as error:
+        raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
+
+
+def _qualified(parsed: Parsed, tree: exp.Query, relations: Relations) -> exp.Query:
     for select in list(tree.find_all(exp.Select)):
         names.name_expressions(select)
     plain_form.name_derived_tables(tree)
     plain_form.name_elements(tree)
-    plain_form.rewrite(parsed.script, tree, scans.relations)
-    check_columns(parsed.script, tree, scans.relations)
-    schema = MappingSchema({**scans.relations}, dialect="duckdb", normalize=False)
+    plain_form.rewrite(parsed.script, tree, relations)
+    check_columns(parsed.script, tree, relations)
+    schema = MappingSchema({**relations}, dialect="duckdb", normalize=False)
     done = qualify(
         tree,
         dialect=Flink(),

@@ -19,12 +19,6 @@ from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script, of_query
 from streamhouse.sql.types import duck_type
 
-Visible = dict[str, dict[str, exp.Expr | None]]
-"""Each alias with its columns, by name.
-
-A physical column has None, a computed one its expression over physical columns.
-"""
-
 VIEWED = "viewed"
 """Key in the `meta` of a table's node: a view reads this table."""
 
@@ -185,89 +179,10 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
     return {column.name: visible[column.name] for column in info.declared}
 
 
-def resolve(script: Script, tree: exp.Expr, visible: Visible) -> exp.Expr:
-    """The expression with every column qualified and computed columns replaced by expressions."""
-    for column in list(tree.find_all(exp.Column)):
-        new = _resolve_column(script, column, visible)
-        if column is tree:
-            tree = new
-        else:
-            column.replace(new)
-    return tree
-
-
-def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp.Expr:
-    if isinstance(column.this, exp.Star):
-        raise node_errors.error(script, column, "* is not allowed inside an expression")
-    if column.db in visible and column.table in visible[column.db]:
-        struct = _reference(column, column.db, column.table, visible)
-        return exp.Dot(this=struct, expression=exp.to_identifier(column.name, quoted=True))
-    if column.args.get("db"):
-        raise node_errors.unsupported(
-            script, column, "a column has at most one qualifier; give the table an alias"
-        )
-    name, alias = column.name, column.table
-    if alias and alias not in visible:
-        owners = [owner for owner, columns in visible.items() if alias in columns]
-        if len(owners) == 1:
-            struct = _reference(column, owners[0], alias, visible)
-            return exp.Dot(this=struct, expression=exp.to_identifier(name, quoted=True))
-        raise node_errors.error(
-            script, column, f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
-        )
-    if alias:
-        if name not in visible[alias]:
-            raise node_errors.error(
-                script, column, f"'{alias}' has no column '{name}'; {nearest(name, visible[alias])}"
-            )
-        return _reference(column, alias, name, visible)
-    owners = [owner for owner, columns in visible.items() if name in columns]
-    if not owners:
-        all_names = {visible_name for columns in visible.values() for visible_name in columns}
-        raise node_errors.error(
-            script, column, f"there is no column '{name}'; {nearest(name, all_names)}"
-        )
-    if len(owners) > 1:
-        choices = " or ".join(f"{owner}.{name}" for owner in owners)
-        raise node_errors.error(script, column, f"column '{name}' is ambiguous; write {choices}")
-    return _reference(column, owners[0], name, visible)
-
-
-def _reference(column: exp.Column, alias: str, name: str, visible: Visible) -> exp.Expr:
-    computed = visible[alias][name]
-    new = computed.copy() if computed is not None else column_of(alias, name)
-    keys = ("line", "col", "start", "end")
-    target = new if computed is not None else new.this
-    target.meta.update({k: v for k, v in column.this.meta.items() if k in keys})
-    return exp.Paren(this=new) if isinstance(new, exp.Binary) else new
-
-
 def is_star(item: exp.Expr) -> bool:
     """Whether a projection is `*` or `alias.*` (COUNT(*) is not)."""
     has_star = isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
     return has_star or isinstance(item, exp.Star)
-
-
-def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[exp.Expr]:
-    """The projections of a SELECT, with `*` and `alias.*` expanded to columns."""
-    projections: list[exp.Expr] = []
-    for item in select.expressions:
-        star = item if isinstance(item, exp.Star) else None
-        alias = ""
-        if isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
-            star, alias = item.this, item.table
-        if star is None:
-            projections.append(item.copy())
-            continue
-        if any(star.args.get(key) for key in ("except_", "replace", "rename")):
-            message = "* takes no EXCEPT, REPLACE or RENAME; write the columns out"
-            raise node_errors.unsupported(script, item, message)
-        if alias and alias not in visible:
-            message = f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
-            raise node_errors.error(script, item, message)
-        for owner in [alias] if alias else list(visible):
-            projections += [column_of(owner, name) for name in visible[owner]]
-    return projections
 
 
 def output_names(items: Iterable[exp.Expr]) -> list[str]:
@@ -295,11 +210,6 @@ def name_expressions(select: exp.Expr) -> None:
             alias = exp.Alias(alias=name)
             item.replace(alias)
             alias.set("this", item)
-
-
-def unaliased(item: exp.Expr) -> exp.Expr:
-    inner: exp.Expr = item.this if isinstance(item, exp.Alias) else item
-    return inner
 
 
 def reserved(script: Script, names: Iterable[str], node: exp.Expr) -> None:

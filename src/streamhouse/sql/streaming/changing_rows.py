@@ -18,26 +18,20 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from streamhouse.errors import SqlError
+from streamhouse.errors import NotStreamedError
 from streamhouse.sql import functions, node_errors
-from streamhouse.sql.functions.expression_builders import cast
+from streamhouse.sql.functions.expression_builders import cast, column_of
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
     group_sequence_fields,
-    ignores_retractions,
-    merge_function,
     removes_records,
-    sequence_fields,
 )
 from streamhouse.sql.plan import Column, TableInfo
-from streamhouse.sql.resolution.insert_target import ColumnMapping
-from streamhouse.sql.select_parts import conjuncts
 from streamhouse.sql.streaming import key_moves
-from streamhouse.sql.streaming.generated_sql import Stream
-from streamhouse.sql.streaming.query_blocks import SelectBlock
 from streamhouse.sql.streaming.retraction import retracts
-from streamhouse.sql.text import span
+from streamhouse.sql.streaming.stream_select import StreamSelect, reads_time
+from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, duck_type
 
 _ZEROS = {
@@ -50,56 +44,38 @@ _TAKEN_BACK = ("sum", "product", "count", "collect", "merge_map", "nested_update
 """Merge functions that take a retracted value out of the merged one."""
 
 
-def check_times(
-    stream: Stream, target: TableInfo | None, mappings: Sequence[ColumnMapping]
-) -> None:
+def check_times(top: StreamSelect) -> None:
     """Raise `NotStreamedError` for a time that a retraction would compute anew."""
-    if not stream.changelog:
-        return
-    for block, item, where in [*_conditions(stream.top), *_values(stream.top, target, mappings)]:
-        for found in block.inputs(item):
-            if found.time:
-                node = next((n for n in (found.node, item) if span(n)), block.select)
-                reason = f"the current time {where}, over rows that change"
-                raise node_errors.not_streamed(stream.script, node, reason)
+    for item, where in [*_conditions(top), *_values(top)] if top.source.changelog else ():
+        if reads_time(item):
+            raise NotStreamedError(f"the current time {where}, over rows that change")
 
 
-def _conditions(top: SelectBlock) -> Iterator[tuple[SelectBlock, exp.Expr, str]]:
-    for block in top.innermost_first():
-        if block.where is not None:
-            yield block, block.where, "in WHERE"
-        for lookup in block.lookups:
-            yield block, lookup.on, "in ON"
-        for item in block.group:
-            yield block, item, "in GROUP BY"
+def _conditions(top: StreamSelect) -> Iterator[tuple[exp.Expr, str]]:
+    yield from ((term, "in WHERE") for term in top.where)
+    yield from ((lookup.on, "in ON") for lookup in top.lookups)
+    yield from ((item, "in GROUP BY") for item in top.group)
 
 
-def _values(
-    top: SelectBlock, target: TableInfo | None, mappings: Sequence[ColumnMapping]
-) -> Iterator[tuple[SelectBlock, exp.Expr, str]]:
+def _values(top: StreamSelect) -> Iterator[tuple[exp.Expr, str]]:
     """The projections of which a retraction must have the same value as its insert."""
+    target = top.target
     if target is None:
         return
-    ordering = {*sequence_fields(target.options), *group_sequence_fields(target.options)}
-    for mapping in mappings:
-        name = mapping.column.name
-        if mapping.index is None:
-            continue
-        item = top.items[mapping.index]
-        function = merge_function(target.options, name)
+    for each, item in top.given:
         if not target.primary_key:
-            yield top, item, f"in '{name}' of a target without a primary key"
-        elif name in target.primary_key:
-            yield top, item, f"in '{name}', part of the target's key"
-        elif name in ordering:
+            yield item, f"in '{each.name}' of a target without a primary key"
+        elif each.in_key:
+            yield item, f"in '{each.name}', part of the target's key"
+        elif each.orders:
             if not _grows(item):
-                yield top, item, f"in the sequence field '{name}'"
+                yield item, f"in the sequence field '{each.name}'"
         elif (
             target.options.get("merge-engine") in MERGING_ENGINES
-            and function in _TAKEN_BACK
-            and not ignores_retractions(target.options, name)
+            and each.function in _TAKEN_BACK
+            and not each.ignores
         ):
-            yield top, item, f"in '{name}', which merges by {function}"
+            yield item, f"in '{each.name}', which merges by {each.function}"
 
 
 def _grows(item: exp.Expr) -> bool:
@@ -110,57 +86,40 @@ def _grows(item: exp.Expr) -> bool:
     return functions.current_time_name(inner) not in (None, "LOCALTIME")
 
 
-def check_lookups(stream: Stream, target: TableInfo, mappings: Sequence[ColumnMapping]) -> None:
+def check_lookups(script: Script, top: StreamSelect, target: TableInfo) -> None:
     """Raise `UnsupportedSqlError` if a lookup decides which row of the target a retraction means.
 
     That is a column of the target's key, or one that orders the rows of a key.
     """
-    ordering = {*sequence_fields(target.options), *group_sequence_fields(target.options)}
-    for mapping in mappings:
-        name = mapping.column.name
-        if mapping.index is None or name not in {*target.primary_key, *ordering}:
-            continue
-        item = stream.top.items[mapping.index]
-        if any(found.lookup for found in stream.top.inputs(item)):
-            role = "part of the key" if name in target.primary_key else "a sequence field"
-            raise _refusal(stream, item, f"column '{name}' of {'.'.join(target.name)} is {role}")
+    for each, item in top.given:
+        if (each.in_key or each.orders) and top.reads_lookup(item):
+            role = "part of the key" if each.in_key else "a sequence field"
+            raise node_errors.unsupported(
+                script,
+                item,
+                f"column '{each.name}' of {'.'.join(target.name)} is {role} and comes from a "
+                f"lookup, but rows of {'.'.join(top.source.name)} change: after a change of the "
+                "lookup's table, the former row could not be found and would stay; select a column "
+                "of the source here, and the lookup's column outside the key and sequence",
+            )
 
 
-def _refusal(stream: Stream, item: exp.Expr, what: str) -> SqlError:
-    return node_errors.unsupported(
-        stream.script,
-        item,
-        f"{what} and comes from a lookup, but rows of {'.'.join(stream.source.name)} change: after "
-        "a change of the lookup's table, the former row could not be found and would stay; select "
-        "a column of the source here, and the lookup's column outside the key and sequence",
-    )
-
-
-def applied(
-    stream: Stream, target: TableInfo, mappings: Sequence[ColumnMapping], items: list[exp.Expr]
-) -> list[exp.Expr]:
+def applied(items: list[exp.Expr], top: StreamSelect, target: TableInfo) -> list[exp.Expr]:
     """Let retractions pass what depends on a lookup, if the target can delete by the source's key.
 
-    `items` are the projections for the target's columns; returns those to use instead. Sets
-    `SelectBlock.kept`.
+    `items` are the projections for the target's columns; returns those to use instead. Changes
+    the conditions.
     """
-    top = stream.top
-    if not stream.lookups or not stream.source.primary_key or not _deletes(target):
+    if not top.lookups or not top.source.primary_key or not _deletes(target):
         return items
-    if not key_moves.keeps_source_key(top, stream.source, target, mappings):
+    if not key_moves.keeps_source_key(top):
         return items
-    for block in top.innermost_first():
-        passes = _let_pass(block)
-        if block is not top:
-            block.items = [
-                item if block.reads_source_only(item) else _guarded(block, item, passes)
-                for item in block.items
-            ]
+    passes = _let_pass(top)
     return [
         item
-        if mapping.index is None or top.reads_source_only(top.items[mapping.index])
-        else _guarded(top, item, passes, mapping.column)
-        for item, mapping in zip(items, mappings, strict=True)
+        if each.item is None or top.reads_source_only(each.item)
+        else _guarded(top, item, passes, each.column)
+        for item, each in zip(items, top.outputs, strict=True)
     ]
 
 
@@ -175,23 +134,22 @@ def _deletes(target: TableInfo) -> bool:
     return engine == "deduplicate"
 
 
-def _let_pass(block: SelectBlock) -> exp.Expr | None:
-    """Set the block's WHERE for LEFT lookups: it drops the same rows, except retractions.
+def _let_pass(top: StreamSelect) -> exp.Expr | None:
+    """Change WHERE for LEFT lookups: it drops the same rows, except retractions.
 
     Returns the condition that retractions need not fulfil; None if there is none.
     """
-    parts = conjuncts(block.where)
-    always = [part for part in parts if block.reads_source_only(part)]
-    changing = [part for part in parts if not block.reads_source_only(part)]
+    always = [term for term in top.where if top.reads_source_only(term)]
+    changing = [term for term in top.where if not top.reads_source_only(term)]
     changing += [
-        filled("NOT key IS NULL", key=exp.column(lookup.keys[0], lookup.alias, quoted=True))
-        for lookup in block.lookups
-        if not lookup.left
+        filled("NOT key IS NULL", key=column_of(lookup.alias, lookup.join.keys[0]))
+        for lookup in top.lookups
+        if not lookup.join.left
     ]
     passes = _all(changing) if changing else None
     if passes is not None:
-        always.append(exp.Or(this=retracts(block.alias), expression=passes))
-    block.kept = _all(always) if always else exp.true()
+        always.append(exp.Or(this=retracts(top.alias), expression=passes))
+    top.where, top.lets_pass = always, True
     return passes
 
 
@@ -200,16 +158,16 @@ def _all(parts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _guarded(
-    block: SelectBlock, item: exp.Expr, passes: exp.Expr | None, column: Column | None = None
+    top: StreamSelect, item: exp.Expr, passes: exp.Expr | None, column: Column
 ) -> exp.Expr:
     """An expression, null where the row does not pass: to compute it could fail.
 
     For the target's `column`, if that is NOT NULL, a retraction has zero or an empty value instead.
     """
     value = item if passes is None else exp.Case().when(passes.copy(), item.copy())
-    zero = None if column is None or column.nullable else _ZEROS.get(base(column.type))
-    if zero is None or column is None:
+    zero = None if column.nullable else _ZEROS.get(base(column.type))
+    if zero is None:
         return value
     zeros = [cast(exp.Literal.string(zero), duck_type(column.type))]
     either = exp.Coalesce(this=value.copy(), expressions=zeros)
-    return exp.Case().when(retracts(block.alias), either).else_(value.copy())
+    return exp.Case().when(retracts(top.alias), either).else_(value.copy())

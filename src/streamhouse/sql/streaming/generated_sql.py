@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
-from sqlglot.optimizer.pushdown_projections import pushdown_projections
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering, timestamp_digits, zones
 from streamhouse.sql.expressions.binder import BindError, describe, generate, quote, refusal
-from streamhouse.sql.plan import LookupJoin, TableInfo
+from streamhouse.sql.functions.expression_builders import cast, column_of, quoted
+from streamhouse.sql.plan import LookupJoin
 from streamhouse.sql.resolution.columns import physical
-from streamhouse.sql.select_parts import conjuncts
-from streamhouse.sql.streaming.query_blocks import Lookup, SelectBlock, equalities
 from streamhouse.sql.streaming.retraction import retracts
+from streamhouse.sql.streaming.stream_select import Lookup, StreamSelect, equalities
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, flink_type
 
@@ -37,110 +36,115 @@ _GROUPS = (
 
 @dataclass(frozen=True)
 class Stream:
-    """Generates the SQL of one continuous query from its blocks and its source table."""
+    """Generates the SQL of one continuous query."""
 
     script: Script
-    top: SelectBlock
-    source: TableInfo
-    changelog: bool
+    top: StreamSelect
     zone: str = zones.UTC
-
-    @property
-    def lookups(self) -> list[Lookup]:
-        return [lookup for block in self.top.innermost_first() for lookup in block.lookups]
 
     @property
     def relations(self) -> dict[str, dict[str, str]]:
         """The columns of `src` and of each lookup's relation, with their DuckDB types."""
-        source = {**physical(self.source), ROW: "BIGINT"}
-        if self.changelog:
+        source = {**physical(self.top.source), ROW: "BIGINT"}
+        if self.top.source.changelog:
             source[ROW_KIND] = "VARCHAR"
-        relations = {SOURCE: source}
-        for lookup in self.lookups:
-            relations[lookup.relation] = physical(lookup.table)
-        return relations
+        joins = (lookup.join for lookup in self.top.lookups)
+        return {SOURCE: source, **{join.relation: physical(join.table) for join in joins}}
 
     @property
     def declared(self) -> timestamp_digits.Declared:
         """The types of columns with times, with their precisions."""
-        declared = {SOURCE: timestamp_digits.of_table(self.source)}
-        for lookup in self.lookups:
-            declared[lookup.relation] = timestamp_digits.of_table(lookup.table)
-        return declared
+        tables = {SOURCE: self.top.source}
+        tables |= {lookup.join.relation: lookup.join.table for lookup in self.top.lookups}
+        return {name: timestamp_digits.of_table(table) for name, table in tables.items()}
 
     def rows(
         self,
         items: list[exp.Expr],
         names: list[str],
-        carry_row: bool,
-        ordered: bool = False,
         signed: bool = False,
         keep_row: bool = False,
     ) -> exp.Select:
-        """The query with these projections (resolved in the outermost block) under these names.
+        """The query with these projections under these names.
 
         Over a changelog, `rowkind` is the last column, unless the projections are `signed` (have
-        the row kind in their values). With `keep_row`, `_row` follows the projections. `ordered`
-        sorts by `_row`; `carry_row` makes it visible to the projections.
+        the row kind in their values). With `keep_row`, `_row` follows the projections.
         """
-        carry_row = carry_row or ordered or keep_row
-        carried = ([ROW] if carry_row else []) + ([ROW_KIND] if self.changelog else [])
         last = [ROW] if keep_row else []
-        last += [ROW_KIND] if self.changelog and not signed else []
-        select = _select(self.top, items, names, carried, last)
+        last += [ROW_KIND] if self.top.source.changelog and not signed else []
+        own = [self._own(name) for name in last]
+        top = self.top
+        select = self._select(
+            [*items, *own], [*names, *last], top.lookups, top.where, top.lets_pass
+        )
         if self.top.group:
-            select.set("group", exp.Group(expressions=[g.copy() for g in self.top.group]))
+            groups = [_not_a_place(item) for item in self.top.group]
+            select.set("group", exp.Group(expressions=groups))
         elif any(item.find(exp.AggFunc) for item in items):
             # Without input rows there is no output row, unlike in a bounded aggregation.
             count = exp.Count(this=exp.Star(), big_int=True)
             not_empty = exp.GT(this=count, expression=exp.Literal.number(0))
             select.set("having", exp.Having(this=not_empty))
-        if ordered:
-            row = exp.column(_name(ROW), _name(self.top.alias))
-            select.set("order", exp.Order(expressions=[exp.Ordered(this=row)]))
-        return self.translated(select)
+        return self._translated(select)
 
-    def translated(self, select: exp.Select) -> exp.Select:
-        """The tree translated to DuckDB's terms, without unused columns in its subqueries."""
+    def _own(self, name: str) -> exp.Column:
+        return column_of(self.top.alias, name)
+
+    def _select(
+        self,
+        items: Sequence[exp.Expr],
+        names: Sequence[str],
+        lookups: Sequence[Lookup],
+        where: Sequence[exp.Expr],
+        outer: bool = False,
+    ) -> exp.Select:
+        """Projections of the source's rows with the partners that lookups find, not translated."""
+        pairs = zip(items, names, strict=True)
+        select = exp.Select(expressions=[exp.alias_(i.copy(), quoted(name)) for i, name in pairs])
+        select.set("from_", exp.From(this=_aliased(SOURCE, self.top.alias)))
+        select.set("joins", [_join(each, each.join.left or outer) for each in lookups])
+        if where:
+            terms = (exp.Paren(this=term.copy()) for term in where)
+            select.set("where", exp.Where(this=exp.and_(*terms, copy=False)))
+        return select
+
+    def _translated(self, select: exp.Select) -> exp.Select:
+        """The tree translated to DuckDB's terms."""
         lowered = lowering.lower(
             self.script, select, self.relations, False, self.declared, self.zone
         )
-        pruned = pushdown_projections(lowered)
-        assert isinstance(pruned, exp.Select)
-        return pruned
+        assert isinstance(lowered, exp.Select)
+        return lowered
 
     def misses(self) -> exp.Expr | None:
         """`_row` of the rows that miss a lookup with a retry policy; None if no lookup has one."""
-        selects: list[exp.Select] = []
-        for block in self.top.innermost_first():
-            for index, lookup in enumerate(block.lookups):
-                if lookup.retry is not None:
-                    selects.append(self.translated(self._missed_rows(block, index)))
+        numbered = enumerate(self.top.lookups)
+        selects = [self._missed_rows(n) for n, lookup in numbered if lookup.join.retry is not None]
         if not selects:
             return None
-        if len(selects) == 1:
-            return selects[0]
         tree: exp.Query = selects[0]
         for other in selects[1:]:
             tree = exp.Union(this=tree, expression=other, distinct=True)
         return tree
 
-    def _missed_rows(self, block: SelectBlock, index: int) -> exp.Select:
-        row = exp.column(_name(ROW), _name(block.alias))
-        select = exp.Select(expressions=[exp.alias_(row, _name(ROW))])
-        kept = block.kept is not None
-        select.set("from_", exp.From(this=_source(block, [ROW, ROW_KIND] if kept else [ROW])))
-        joins = [_join(lookup, lookup.left) for lookup in block.lookups[:index]]
-        missed = _join(block.lookups[index], False)
-        missed.set("side", None)
+    def _missed_rows(self, index: int) -> exp.Select:
+        lookup = self.top.lookups[index]
+        where = self._known_before(lookup)
+        if self.top.lets_pass:
+            where.append(exp.Not(this=retracts(self.top.alias)))
+        select = self._select([self._own(ROW)], [ROW], self.top.lookups[:index], where)
+        missed = _join(lookup, False)
         missed.set("kind", "ANTI")
-        select.set("joins", [*joins, missed])
-        self._filter(select, block)
-        if kept:
-            select.where(exp.Not(this=retracts(block.alias)), copy=False)
-        if len(self.lookups) > 1:
+        select.append("joins", missed)
+        if len(self.top.lookups) > 1:
             select.set("distinct", exp.Distinct())
-        return select
+        return self._translated(select)
+
+    def _known_before(self, lookup: Lookup) -> list[exp.Expr]:
+        """The filters over the source, and those of the subqueries that a lookup joins."""
+        where = self.top.where
+        own = [term for term in where if not self.top.reads_lookup(term)]
+        return own + [term for term in lookup.before if self.top.reads_lookup(term)]
 
     def lookup_values(
         self, lookup: Lookup, key: Sequence[str], alone: bool = False
@@ -151,96 +155,31 @@ class Stream:
         reads `src` and the lookups before this one, or `src` `alone`: then it is None if a value
         depends on the result of another lookup. It may omit rows that filters over the source drop.
         """
-        block = next(level for level in self.top.innermost_first() if lookup in level.lookups)
         sides = equalities(lookup.on, lookup.alias)
-        items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
-        before = block.lookups[: block.lookups.index(lookup)]
+        items = [sides[name] for name in key]
+        before, where = (
+            self.top.lookups[: self.top.lookups.index(lookup)],
+            self._known_before(lookup),
+        )
         if alone:
-            if any(inner.lookups for inner in block.innermost_first()[:-1]):
+            if any(map(self.top.reads_lookup, items)):
                 return None
-            if not all(_reads_only(item, block.alias) for item in items):
-                return None
-            before = []
-        row = exp.alias_(exp.column(_name(ROW), _name(block.alias)), _name(ROW))
-        select = exp.Select(expressions=[row, *items], from_=exp.From(this=_source(block, [ROW])))
-        select.set("joins", [_join(join, join.left) for join in before])
-        self._filter(select, block)
-        return self.translated(select)
-
-    def _filter(self, select: exp.Select, block: SelectBlock) -> None:
-        """Add the filters of this block and enclosing ones that need only the source's columns."""
-        own = [part for part in conjuncts(block.where) if _reads_only(part, block.alias)]
-        filters = own + self._outer_filters(block)
-        if filters:
-            where = exp.and_(*(exp.Paren(this=part.copy()) for part in filters), copy=False)
-            select.set("where", exp.Where(this=where))
-
-    def _outer_filters(self, block: SelectBlock) -> list[exp.Expr]:
-        """Filters of the enclosing blocks that need only this block's source columns."""
-        filters = []
-        blocks = self.top.innermost_first()
-        for index in range(blocks.index(block) + 1, len(blocks)):
-            for part in conjuncts(blocks[index].where):
-                inner: exp.Expr | None = part.copy()
-                for outer in reversed(blocks[blocks.index(block) + 1 : index + 1]):
-                    inner = _pushed_down(inner, outer)
-                if inner is not None and _reads_only(inner, block.alias):
-                    filters.append(inner)
-        return filters
+            before, where = [], [term for term in where if not self.top.reads_lookup(term)]
+        return self._translated(self._select([self._own(ROW), *items], [ROW, *key], before, where))
 
 
-def _pushed_down(part: exp.Expr | None, block: SelectBlock) -> exp.Expr | None:
-    """A block's condition rewritten over the columns of the block below; None if it cannot be."""
-    if part is None or block.below is None or not _reads_only(part, block.alias):
-        return None
-    wrapped: exp.Expr = exp.Paren(this=part)
-    for column in list(wrapped.find_all(exp.Column)):
-        column.replace(exp.Paren(this=block.below.definition(column.name).copy()))
-    return wrapped
-
-
-def _reads_only(part: exp.Expr, alias: str) -> bool:
-    return all(column.table == alias for column in part.find_all(exp.Column))
-
-
-def _name(text: str) -> exp.Identifier:
-    return exp.to_identifier(text, quoted=True)
+def _not_a_place(item: exp.Expr) -> exp.Expr:
+    """An expression of GROUP BY; DuckDB takes a bare number for the place of a column."""
+    is_number = isinstance(item.unnest(), exp.Literal)
+    return cast(item.copy(), "INT") if is_number and item.unnest().is_int else item.copy()
 
 
 def _aliased(relation: str, alias: str) -> exp.Table:
-    return exp.Table(this=_name(relation), alias=exp.TableAlias(this=_name(alias)))
-
-
-def _select(
-    block: SelectBlock, items: list[exp.Expr], names: list[str], carried: list[str], last: list[str]
-) -> exp.Select:
-    """A block's SELECT: it reads the `carried` columns from below and appends those of `last`."""
-    projections = [
-        exp.alias_(item.copy(), _name(name)) for item, name in zip(items, names, strict=True)
-    ]
-    for name in last:
-        projections.append(exp.alias_(exp.column(_name(name), _name(block.alias)), _name(name)))
-    select = exp.Select(expressions=projections)
-    kept, where = block.kept is not None, block.kept or block.where
-    if kept and ROW_KIND not in carried:
-        carried = [*carried, ROW_KIND]
-    select.set("from_", exp.From(this=_source(block, carried)))
-    select.set("joins", [_join(lookup, lookup.left or kept) for lookup in block.lookups])
-    if where is not None:
-        select.set("where", exp.Where(this=where.copy()))
-    return select
-
-
-def _source(block: SelectBlock, carried: list[str]) -> exp.Expr:
-    below = block.below
-    if below is None:
-        return _aliased(SOURCE, block.alias)
-    inner = _select(below, below.items, below.names, carried, carried)
-    return exp.Subquery(this=inner, alias=exp.TableAlias(this=_name(block.alias)))
+    return exp.Table(this=quoted(relation), alias=exp.TableAlias(this=quoted(alias)))
 
 
 def _join(lookup: Lookup, left: bool) -> exp.Join:
-    join = exp.Join(this=_aliased(lookup.relation, lookup.alias), on=lookup.on.copy())
+    join = exp.Join(this=_aliased(lookup.join.relation, lookup.alias), on=lookup.on.copy())
     if left:
         join.set("side", "LEFT")
     return join
@@ -261,37 +200,21 @@ def lookup_join(stream: Stream, lookup: Lookup, columns: tuple[str, ...]) -> Loo
 
     Omits key columns whose type is not in the same group as the value's (see `same_group`).
     """
-    column_types = {column.name: column.type for column in lookup.table.columns}
-    values = stream.lookup_values(lookup, lookup.keys)
+    join = replace(lookup.join, columns=columns)
+    types = physical(join.table)
+    column_types = {column.name: column.type for column in join.table.columns}
+    values = stream.lookup_values(lookup, join.keys)
     assert values is not None
     value_types = dict(bound(stream, values))
-    names = tuple(name for name in lookup.keys if same_group(column_types[name], value_types[name]))
-    keys_sql = row_keys_sql = None
-    if names:
-        types = physical(lookup.table)
-        casts = ", ".join(f"TRY_CAST({quote(n)} AS {types[n]}) AS {quote(n)}" for n in names)
-        not_null = " AND ".join(f"{quote(name)} IS NOT NULL" for name in names)
-        values = stream.lookup_values(lookup, names)
-        assert values is not None
-        casted = f"SELECT {casts} FROM ({generate(values)})"
-        keys_sql = f"SELECT DISTINCT * FROM ({casted}) WHERE {not_null}"
-        rows = stream.lookup_values(lookup, names, alone=True)
-        if rows is not None:
-            row_keys_sql = f"SELECT {quote(ROW)}, {casts} FROM ({generate(rows)})"
-    return LookupJoin(
-        lookup.table,
-        lookup.relation,
-        columns,
-        lookup.keys,
-        lookup.left,
-        lookup.retry,
-        lookup.options,
-        lookup.strategy,
-        lookup.ordered,
-        names,
-        keys_sql,
-        row_keys_sql,
-    )
+    names = tuple(name for name in join.keys if same_group(column_types[name], value_types[name]))
+    if not names:
+        return join
+    casts = ", ".join(f"TRY_CAST({quote(n)} AS {types[n]}) AS {quote(n)}" for n in names)
+    not_null = " AND ".join(f"{quote(name)} IS NOT NULL" for name in names)
+    keys_sql = f"SELECT DISTINCT * FROM (SELECT {casts} FROM ({generate(values)})) WHERE {not_null}"
+    rows = stream.lookup_values(lookup, names, alone=True)
+    row_keys = None if rows is None else f"SELECT {quote(ROW)}, {casts} FROM ({generate(rows)})"
+    return replace(join, key_columns=names, keys_sql=keys_sql, row_keys_sql=row_keys)
 
 
 def same_group(one: str, other: str) -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from streamhouse.sql import functions, node_errors
-from streamhouse.sql.options.merge_functions import merge_function
+from streamhouse.errors import NotStreamedError
+from streamhouse.sql import functions
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.resolution.insert_target import ColumnMapping, aggregate
-from streamhouse.sql.text import Script
-
-if TYPE_CHECKING:
-    from streamhouse.sql.streaming.query_blocks import SelectBlock
+from streamhouse.sql.resolution.insert_target import aggregate
+from streamhouse.sql.streaming.generated_sql import Stream, bound
+from streamhouse.sql.streaming.stream_select import (
+    OutputColumn,
+    StreamSelect,
+    is_constant,
+    plain_text,
+)
+from streamhouse.sql.types import base, scale
 
 # The merge functions of an aggregation table that combine partial results of each aggregate.
 _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
@@ -31,34 +34,25 @@ _KEEP_ONE_VALUE = (
 )  # fmt: skip
 
 
-def check(
-    script: Script, block: SelectBlock, target: TableInfo | None, mappings: list[ColumnMapping]
-) -> bool:
+def check(top: StreamSelect) -> bool:
     """Check that the target can merge partial results; False if the query does not aggregate.
 
     The target must be an aggregation table whose primary key is exactly the GROUP BY, with a merge
     function for each aggregate. Else raises `NotStreamedError`.
     """
-    aggregates = [node for item in block.items for node in item.find_all(exp.AggFunc)]
-    if not aggregates and not block.group:
+    if not top.aggregates:
         return False
-    node = block.group[0] if block.group else aggregates[0]
-    if target is None or not _merges(target):
+    if top.target is None or not _merges(top.target):
         reason = "an aggregation whose target has no 'merge-engine' = 'aggregation'"
-        raise node_errors.not_streamed(script, node, reason)
-    groups = {_text(item) for item in block.group if not is_constant(item)}
-    key_groups = [
-        None if mapping.index is None else _groups_of_key(block.items[mapping.index], groups)
-        for mapping in mappings
-        if mapping.column.name in target.primary_key
-    ]
-    if None in key_groups or groups != set().union(*(parts or () for parts in key_groups)):
-        key = ", ".join(target.primary_key)
-        reason = f"a GROUP BY that is not the primary key of its target, {key}"
-        raise node_errors.not_streamed(script, node, reason)
-    for mapping in mappings:
-        if mapping.column.name not in target.primary_key:
-            _check_merge(script, block, target, mapping, groups)
+        raise NotStreamedError(reason)
+    groups = {plain_text(item) for item in top.group if not is_constant(item)}
+    keys = [_groups_of_key(each.item, groups) for each in top.outputs if each.in_key]
+    if None in keys or groups != set().union(*(parts or () for parts in keys)):
+        key = ", ".join(top.target.primary_key)
+        raise NotStreamedError(f"a GROUP BY that is not the primary key of its target, {key}")
+    for each, item in top.given:
+        if not each.in_key:
+            _check_merge(each, item.unnest(), groups)
     return True
 
 
@@ -67,18 +61,9 @@ def _merges(target: TableInfo) -> bool:
     return target.capabilities.merges and bool(target.primary_key) and engine == "aggregation"
 
 
-def is_constant(item: exp.Expr) -> bool:
-    """Whether an expression has one value for all rows of all batches; NULL does not count."""
-    return item.find(exp.Column, exp.AggFunc, exp.Anonymous, exp.Null) is None
-
-
-def _text(item: exp.Expr) -> str:
-    return item.unnest().sql()
-
-
-def _groups_of_key(item: exp.Expr, groups: Collection[str]) -> set[str] | None:
+def _groups_of_key(item: exp.Expr | None, groups: Collection[str]) -> set[str] | None:
     """As `_groups_used` for a key column: no NULL, and no dependence on the time of the batch."""
-    if isinstance(item.unnest(), exp.Null):
+    if item is None or isinstance(item.unnest(), exp.Null):
         return None
     return _groups_used(item, groups, current_times=False)
 
@@ -105,24 +90,35 @@ def _groups_used(item: exp.Expr, groups: Collection[str], current_times: bool) -
     return used_groups
 
 
-def _check_merge(
-    script: Script,
-    block: SelectBlock,
-    target: TableInfo,
-    mapping: ColumnMapping,
-    groups: Collection[str],
-) -> None:
-    if mapping.index is None:
-        return
-    item = block.items[mapping.index].unnest()
-    name, inner = mapping.column.name, aggregate(item)
-    configured = merge_function(target.options, name)
+def _check_merge(each: OutputColumn, item: exp.Expr, groups: Collection[str]) -> None:
+    inner = aggregate(item)
     allowed = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
-        raise node_errors.not_streamed(script, item, "an aggregate of DISTINCT values")
+        raise NotStreamedError("an aggregate of DISTINCT values")
     if not allowed and _groups_used(item, groups, current_times=True) is not None:
         allowed = _KEEP_ONE_VALUE
-    if configured not in allowed:
+    if each.function not in allowed:
         needed = f"not by {allowed[0]}" if allowed else "which does not compute its expression"
-        reason = f"column '{name}' merges by {configured}, {needed}"
-        raise node_errors.not_streamed(script, item, reason)
+        raise NotStreamedError(f"column '{each.name}' merges by {each.function}, {needed}")
+
+
+def check_scales(stream: Stream) -> None:
+    """Raise `NotStreamedError` for a SUM with a larger scale than its DECIMAL column.
+
+    Each micro-batch writes the sum of its own rows, and the table adds it to the stored value. If
+    each partial sum were rounded, the total would depend on how the rows were split into batches.
+    """
+    found = {each.name: (each.column.type, aggregate(item)) for each, item in stream.top.given}
+    sums = {
+        name: (stored, item)
+        for name, (stored, item) in found.items()
+        if base(stored) == "DECIMAL" and isinstance(item, exp.Sum)
+    }
+    if not sums:
+        return
+    rows = stream.rows([item for _, item in sums.values()], list(sums), signed=True)
+    for name, kind in bound(stream, rows):
+        stored = sums[name][0]
+        exact = base(kind) == "DECIMAL" and scale(kind) <= scale(stored)
+        if not exact and base(kind) in ("DECIMAL", "FLOAT", "DOUBLE"):
+            raise NotStreamedError(f"a sum of type {kind}, stored as {stored}")

@@ -22,7 +22,7 @@ from streamhouse.sql.plan import Name, Resolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.view_expansion import inlined
-from streamhouse.sql.streaming.query_blocks import QueryBlockReader
+from streamhouse.sql.streaming.select_reader import read_selects
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import span, ticked
 
@@ -189,12 +189,20 @@ class _Split:
 
     def _columns(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The columns of each alias of the joins, with their names in the joined rows."""
-        aliases = [self._select.args["from_"].this.alias_or_name]
-        aliases += [join.this.alias_or_name for join in self._lookups]
-        found = {alias: self._columns_of(alias, number) for number, alias in enumerate(aliases)}
-        counts = Counter(name for columns in found.values() for name in columns)
+        first = self._select.args["from_"].this.alias_or_name
+        text = f"SELECT {ticked(first)}.* {self._script.text[self._range[0] : self._filtered]}"
+        query = replace(self._query, text=self._with + text, prefix="")
+        (read,) = read_selects(inlined(names.parse_query(query), self._resolver), self._resolver)
+        if read.source.changelog:
+            copies = {read.source_column(item): name for name, item in read.visible[first].items()}
+            key = read.source.primary_key
+            if not key:
+                raise StreamhouseError("the rows that change have no key")
+            self._key = [copies[name] for name in key if name in copies]
+            self._hidden = [name for name in key if name not in copies]
+        counts = Counter(name for columns in read.visible.values() for name in columns)
         taken = set(counts)
-        for alias, columns in found.items():
+        for alias, columns in read.visible.items():
             renamed = {}
             for name in columns:
                 new = name if counts[name] == 1 else f"{alias}_{name}"
@@ -203,23 +211,6 @@ class _Split:
                 taken.add(new)
                 renamed[name] = new
             yield alias, renamed
-
-    def _columns_of(self, alias: str, number: int) -> list[str]:
-        text = f"SELECT {ticked(alias)}.* {self._script.text[self._range[0] : self._filtered]}"
-        query = replace(self._query, text=self._with + text, prefix="")
-        parsed = inlined(names.parse_query(query), self._resolver)
-        reader = QueryBlockReader(parsed.script, self._resolver)
-        (part,) = reader.parts(parsed.tree)
-        block = reader.read(part)
-        if number == 0 and reader.source is not None and reader.source.changelog:
-            pairs = zip(block.names, block.items, strict=True)
-            copies = {block.source_column(item): name for name, item in pairs}
-            key = reader.source.primary_key
-            if not key:
-                raise StreamhouseError("the rows that change have no key")
-            self._key = [copies[name] for name in key if name in copies]
-            self._hidden = [name for name in key if name not in copies]
-        return block.names
 
     def _shadowed(self) -> bool:
         """Whether a subquery gives one of the aliases to another table."""

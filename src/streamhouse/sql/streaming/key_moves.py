@@ -10,13 +10,11 @@ of the batch after all others (decision 224).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 
 from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
 from streamhouse.sql.plan import StreamQuery, TableInfo
-from streamhouse.sql.resolution.insert_target import ColumnMapping
-from streamhouse.sql.streaming.query_blocks import SelectBlock
+from streamhouse.sql.streaming.stream_select import StreamSelect
 from streamhouse.sql.types import keeps_order
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
 
@@ -35,19 +33,15 @@ def matter(query: StreamQuery, target: TableInfo | None) -> bool:
     return target.options.get("merge-engine", "deduplicate") in _LAST_ROW_COUNTS
 
 
-def keeps_source_key(
-    top: SelectBlock, source: TableInfo, target: TableInfo, mappings: Sequence[ColumnMapping]
-) -> bool:
+def keeps_source_key(top: StreamSelect) -> bool:
     """Whether the target's key has all values of the source's, so that none of its keys moves."""
-    types = {column.name: column.type for column in source.columns}
+    types = {column.name: column.type for column in top.source.columns}
     kept = set()
-    for mapping in mappings:
-        if mapping.index is None or mapping.column.name not in target.primary_key:
-            continue
-        name = top.source_column(top.items[mapping.index])
-        if name in types and keeps_order(types[name], mapping.column.type):
+    for each, item in top.given:
+        name = top.source_column(item) if each.in_key else None
+        if name in types and keeps_order(types[name], each.column.type):
             kept.add(name)
-    return kept.issuperset(_key(source))
+    return kept.issuperset(_key(top.source))
 
 
 def _key(source: TableInfo) -> tuple[str, ...]:
@@ -58,11 +52,5 @@ def _key(source: TableInfo) -> tuple[str, ...]:
 def reordered(query: StreamQuery) -> StreamQuery:
     """The query with the source's key as its `reorder_key`, which it then also reads."""
     key = _key(query.source)
-    used = {*query.scan.columns, *key}
-    names = [*(column.name for column in query.source.columns), HIDDEN_KEY]
-    return replace(
-        query,
-        reorder_key=key,
-        scan=replace(query.scan, columns=tuple(name for name in names if name in used)),
-        fingerprint=hashlib.sha256(f"{query.fingerprint} reordered".encode()).hexdigest(),
-    )
+    fingerprint = hashlib.sha256(f"{query.fingerprint} reordered".encode()).hexdigest()
+    return replace(query.reading(key), reorder_key=key, fingerprint=fingerprint)

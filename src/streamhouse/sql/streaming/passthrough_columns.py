@@ -6,30 +6,23 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp, parse_one
 
-from streamhouse.sql.plan import Column, StreamQuery, TableInfo
+from streamhouse.sql.plan import Column, StreamQuery
+from streamhouse.sql.streaming.stream_select import StreamSelect
 
 
 def passthrough_columns(
-    rows: exp.Expr, output: Sequence[Column], source: TableInfo
+    top: StreamSelect, items: Sequence[exp.Expr], output: Sequence[Column]
 ) -> Mapping[str, str]:
-    """The source columns by the names of output columns; those for which this is certain.
+    """The source columns by the names of output columns, which are cast to their types in `items`.
 
-    `rows`: the query for the output rows. It must read the source itself, and no subquery.
+    Those for which this is certain: each row is one of the source.
     """
-    if not isinstance(rows, exp.Select):
+    if top.lookups or top.group:
         return {}
-    tables = list(rows.find_all(exp.Table))
-    if len(tables) != 1 or rows.args.get("group") or list(rows.find_all(exp.Subquery)):
-        return {}
-    kinds = {column.name: _plain(column.type) for column in source.columns}
-    passed = {}
-    for projection, column in zip(rows.expressions, output, strict=False):
-        item = projection.unalias()
-        if isinstance(item, exp.Cast):
-            item = item.this
-        if isinstance(item, exp.Column) and kinds.get(item.name) == _plain(column.type):
-            passed[column.name] = item.name
-    return passed
+    kinds = {column.name: _plain(column.type) for column in top.source.columns}
+    sources = (top.source_column(i.this if isinstance(i, exp.Cast) else i) for i in items)
+    pairs = zip(sources, output, strict=True)
+    return {c.name: name for name, c in pairs if name and kinds[name] == _plain(c.type)}
 
 
 def copied_columns(query: StreamQuery) -> tuple[str, ...] | None:

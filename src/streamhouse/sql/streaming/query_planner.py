@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from sqlglot import exp
 
-from streamhouse.sql import node_errors
-from streamhouse.sql.expressions.binder import generate
+from streamhouse.errors import NotStreamedError
+from streamhouse.sql.expressions.binder import generate, quote
 from streamhouse.sql.expressions.zones import UTC
+from streamhouse.sql.functions.expression_builders import column_of
 from streamhouse.sql.nesting_depth import limited_depth
-from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import (
     Column,
     LookupJoin,
@@ -28,7 +28,6 @@ from streamhouse.sql.plan import (
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution import versions
-from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import (
     changing_rows,
@@ -36,18 +35,24 @@ from streamhouse.sql.streaming import (
     key_moves,
     retraction,
     row_number,
-    sum_scale_check,
     union_all,
     unpaired_retractions,
     upsert_source,
 )
-from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound, lookup_join
+from streamhouse.sql.streaming.generated_sql import (
+    ROW,
+    ROW_KIND,
+    SOURCE,
+    Stream,
+    bound,
+    lookup_join,
+)
 from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
-from streamhouse.sql.streaming.query_blocks import QueryBlockReader, SelectBlock
+from streamhouse.sql.streaming.select_reader import read_selects
+from streamhouse.sql.streaming.stream_select import OutputColumn, StreamSelect
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
-from streamhouse.sql.udf.function import PythonFunction
 
 _NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
@@ -100,247 +105,162 @@ def _analyzed(
     fixed: Mapping[str, str],
 ) -> list[StreamQuery]:
     parsed = inlined(names.parse_query(query), resolver)
-    parts = QueryBlockReader(parsed.script, resolver).parts(parsed.tree)
-    groups: dict[tuple[object, ...], list[_Analysis]] = {}
-    for part in parts:
-        analysis = _Analysis(parsed, part, resolver, fixed=fixed)
-        groups.setdefault(analysis.reads, []).append(analysis)
-    return [_merged(group, resolver, target, columns) for group in groups.values()]
+    groups: dict[tuple[object, ...], list[StreamSelect]] = {}
+    for select in read_selects(parsed, resolver):
+        # What the parts of UNION ALL read: the source, with the options of its hint.
+        reads = select.source.name, tuple(sorted(select.options.items()))
+        groups.setdefault(reads, []).append(select)
+    analysis = _Analysis(parsed, resolver.zone, target, columns, fixed)
+    return [_merged(group, analysis) for group in groups.values()]
 
 
-def _merged(
-    group: list[_Analysis],
-    resolver: Resolver,
-    target: TableInfo | None,
-    insert_columns: tuple[str, ...],
-) -> StreamQuery:
+def _merged(group: list[StreamSelect], analysis: _Analysis) -> StreamQuery:
     """Merge the parts of UNION ALL that read the same table into one query."""
-    marks = unpaired_retractions.are_removals(target) and group[0].stream.changelog
+    target = analysis.target
+    marks = group[0].source.changelog and unpaired_retractions.are_removals(target)
     if len(group) == 1:
-        analysis = group[0]
         if marks and target is not None:
-            query = analysis.run(target, insert_columns, keep_row=True)
+            query = analysis.query(group[0], keep_row=True)
             if query.row_kinds:
                 return unpaired_retractions.marked(query, target)
-            analysis = _Analysis(analysis.parsed, analysis.tree, resolver, fixed=analysis.fixed)
-        query = analysis.run(target, insert_columns)
-        return versions.kept(query) if _keeps_versions(query, target) else query
-    for number, lookup in enumerate(each for part in group for each in part.stream.lookups):
-        lookup.relation = f"dim_{number}"
+        query = analysis.query(group[0])
+        keeps = query.row_kinds and versions.keeps_versions(target)
+        return versions.kept(query) if keeps else query
+    for number, lookup in enumerate(each for part in group for each in part.lookups):
+        lookup.join = replace(lookup.join, relation=f"dim_{number}")
     ordered = not any(part.aggregates for part in group)
-    queries = [part.run(target, insert_columns, keep_row=ordered) for part in group]
-    first, top = queries[0], group[-1].top
-    for other in queries[1:]:
-        kinds = [column.type for column in other.rows.columns]
-        if other.row_kinds != first.row_kinds or kinds != [c.type for c in first.rows.columns]:
-            reason = (
-                "parts of UNION ALL over one table with other types, or only some with GROUP BY"
-            )
-            raise node_errors.not_streamed(group[-1].parsed.script, top.select, reason)
+    queries = [analysis.query(part, keep_row=ordered) for part in group]
+    kinds = {(q.row_kinds, *(column.type for column in q.rows.columns)) for q in queries}
+    if len(kinds) > 1:
+        reason = "parts of UNION ALL over one table with other types, or only some with GROUP BY"
+        raise NotStreamedError(reason)
     merged = union_all.merged(queries, ordered, target if marks else None)
     # One part may give a key of the target to other keys of the source than another part does.
     return key_moves.reordered(merged) if key_moves.matter(merged, target) else merged
 
 
-def _keeps_versions(query: StreamQuery, target: TableInfo | None) -> bool:
-    return query.row_kinds and versions.keeps_versions(target)
-
-
+@dataclass(frozen=True)
 class _Analysis:
-    """Analyzes one SELECT of a continuous query; `run` makes its `StreamQuery`."""
+    """Makes the `StreamQuery` of each SELECT of a continuous query.
 
-    def __init__(
-        self,
-        parsed: names.Parsed,
-        tree: exp.Expr,
-        resolver: Resolver,
-        fixed: Mapping[str, str] = _NO_VALUES,
-    ) -> None:
-        self.parsed = parsed
-        self.tree = tree.copy()
-        self.fixed = fixed
-        reader = QueryBlockReader(parsed.script, resolver)
-        top = reader.read(tree)
-        assert reader.source is not None
-        self.source_options = reader.source_options
-        changelog = reader.source.changelog
-        self.stream = Stream(self.parsed.script, top, reader.source, changelog, resolver.zone)
+    `target` and `listed` are the table and the column list of an INSERT.
+    """
 
-    @property
-    def top(self) -> SelectBlock:
-        return self.stream.top
+    parsed: names.Parsed
+    zone: str
+    target: TableInfo | None
+    listed: tuple[str, ...]
+    fixed: Mapping[str, str]
 
-    @property
-    def reads(self) -> tuple[object, ...]:
-        """The source table's name and the options of its hint, to group the parts of UNION ALL."""
-        return (self.stream.source.name, tuple(sorted(self.source_options.items())))
-
-    @property
-    def aggregates(self) -> bool:
-        """Whether the query has a GROUP BY or an aggregate function."""
-        return bool(self.top.group) or any(item.find(exp.AggFunc) for item in self.top.items)
-
-    def run(
-        self, table: TableInfo | None, insert_columns: tuple[str, ...], keep_row: bool = False
-    ) -> StreamQuery:
-        script, top, stream = self.parsed.script, self.top, self.stream
-        mappings = self._mappings(table, insert_columns)
-        upsert_source.check(script, top, stream.source, table, mappings, self.aggregates)
-        changing_rows.check_times(stream, table, mappings)
-        grouped = group_by_check.check(script, top, table, mappings)
+    def query(self, select: StreamSelect, keep_row: bool = False) -> StreamQuery:
+        """The query of a SELECT; with `keep_row`, `_row` follows the columns of its rows."""
+        script, target = self.parsed.script, self.target
+        top = replace(select, target=target, outputs=self._outputs(select))
+        stream, changelog = Stream(script, top, self.zone), top.source.changelog
+        upsert_source.check(top)
+        changing_rows.check_times(top)
+        grouped = group_by_check.check(top)
         if grouped:
-            sum_scale_check.check(stream, mappings)
-        upsert = row_number.check(script, top, stream.source, stream.changelog, table, mappings)
-        signed = stream.changelog and (grouped or retraction.can_sign(script, top, table, mappings))
-        if signed and grouped and table is not None:
-            top.items = retraction.sign_aggregates(script, top, table, mappings)
-        ordered = any(item.find(exp.FirstValue, exp.LastValue) for item in top.items)
-        if ordered:
-            self._order_values(table, mappings)
-        types = bound(stream, stream.rows(top.items, top.names, ordered, signed=signed))
-        items, output = self._output(mappings, [kind for _, kind in types])
-        if signed and not grouped and table is not None:
-            items = retraction.sign_columns(items, top, table, mappings)
-        elif stream.changelog and not grouped and table is not None:
-            changing_rows.check_lookups(stream, table, mappings)
-            items = retraction.finite_sums(items, table, mappings)
-            items = changing_rows.applied(stream, table, mappings, items)
-        # A join may reorder rows, but the changes of one key must stay in order.
-        sort = bool(stream.lookups) and not grouped
-        hinted_order = any(lookup.ordered for lookup in stream.lookups)
-        sort = sort and (
-            hinted_order or (stream.changelog and not signed) or targets.needs_order(table)
-        )
-        output_names = [column.name for column in output]
-        rows = stream.rows(
-            items, output_names, carry_row=ordered, ordered=sort, signed=signed, keep_row=keep_row
-        )
-        misses = stream.misses()
-        query = self._query(rows, misses, output, Merging(grouped, signed, upsert))
-        passed = passthrough_columns(rows, output, stream.source)
-        query = replace(query, rows=replace(query.rows, passed=passed))
-        if sort:
-            row = exp.column(exp.to_identifier(ROW, quoted=True), self._top_alias())
-            numbered = stream.rows(
-                [*items, row], [*output_names, ROW], carry_row=True, signed=signed
-            )
-            output_rows = replace(query.rows, numbered_sql=generate(numbered))
-            query = replace(query, rows=output_rows)
-        if table is None or not key_moves.matter(query, table):
-            return query
-        if key_moves.keeps_source_key(top, stream.source, table, mappings):
+            group_by_check.check_scales(stream)
+        upsert = row_number.check(top)
+        signed = changelog and (grouped or retraction.can_sign(script, top))
+        if grouped:
+            outputs = retraction.sign_aggregates(top) if signed else top.outputs
+            top.outputs = tuple(_in_order(each, top) for each in outputs)
+        items, output = self._cast(stream, signed)
+        if changelog and not grouped and target is not None:
+            if signed:
+                items = retraction.sign_columns(items, top)
+            else:
+                changing_rows.check_lookups(script, top, target)
+                items = retraction.finite_sums(items, top, target)
+                items = changing_rows.applied(items, top, target)
+        merging = Merging(grouped, signed, upsert)
+        query = self._query(stream, items, output, merging, keep_row)
+        if not key_moves.matter(query, target) or key_moves.keeps_source_key(top):
             return query
         return key_moves.reordered(query)
 
-    def _top_alias(self) -> exp.Identifier:
-        return exp.to_identifier(self.top.alias, quoted=True)
+    def _outputs(self, select: StreamSelect) -> tuple[OutputColumn, ...]:
+        """The columns that a SELECT writes; a constant of PARTITION (…) is a projection, too."""
+        script, target, items = self.parsed.script, self.target, list(select.items)
+        if target is None:
+            pairs = zip(select.names, items, strict=True)
+            return tuple(OutputColumn(Column(name, ""), item) for name, item in pairs)
+        outputs = []
+        for mapping in targets.column_mappings(
+            script, select.select, target, self.listed, len(items)
+        ):
+            column, index = mapping.column, mapping.index
+            item = None if index is None else items[index]
+            if column.name in self.fixed:
+                text = self.fixed[column.name]
+                item = targets.constant(script, select.select, text, column)
+            outputs.append(OutputColumn.of(column, item, target))
+        return tuple(outputs)
 
-    def _mappings(
-        self, table: TableInfo | None, insert_columns: tuple[str, ...]
-    ) -> list[ColumnMapping]:
-        if table is None:
-            return []
-        count = len(self.top.items)
-        mappings = targets.column_mappings(
-            self.parsed.script, self.top.select, table, insert_columns, count
-        )
-        return [
-            self._fixed(mapping) if mapping.column.name in self.fixed else mapping
-            for mapping in mappings
-        ]
-
-    def _fixed(self, mapping: ColumnMapping) -> ColumnMapping:
-        """Add the constant that PARTITION (…) gives for a column as one more projection."""
-        script, top, column = self.parsed.script, self.top, mapping.column
-        top.items.append(targets.constant(script, top.select, self.fixed[column.name], column))
-        top.names.append(f"__partition_{column.name}")
-        return ColumnMapping(column, len(top.items) - 1)
-
-    def _order_values(self, table: TableInfo | None, mappings: list[ColumnMapping]) -> None:
-        """Make FIRST_VALUE and LAST_VALUE aggregate in the order of `_row`.
-
-        For a column that merges by `last_non_null_value` they skip nulls and retracted rows.
-        """
-        alias = self._top_alias()
-        row = exp.column(exp.to_identifier("_row", quoted=True), alias)
-        merged = {
-            mapping.index: merge_function(table.options, mapping.column.name)
-            for mapping in mappings
-            if table is not None
-        }
-        for index, item in enumerate(self.top.items):
-            wrapped = exp.Paren(this=item)
-            for node in list(wrapped.find_all(exp.FirstValue, exp.LastValue)):
-                kind = exp.First if isinstance(node, exp.FirstValue) else exp.Last
-                order = exp.Order(this=node.this, expressions=[exp.Ordered(this=row.copy())])
-                ordered_call: exp.Expr = kind(this=order)
-                if merged.get(index) == "last_non_null_value":
-                    ordered_call = self._with_values(ordered_call, node)
-                node.replace(ordered_call)
-            self.top.items[index] = wrapped.this
-
-    def _with_values(self, ordered_call: exp.Expr, node: exp.Expr) -> exp.Expr:
-        """Filter an ordered aggregate to rows that have a value and are not retractions."""
-        condition: exp.Expr = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
-        if self.stream.changelog:
-            condition = exp.and_(condition, exp.Not(this=retraction.retracts(self.top.alias)))
-        parent = node.parent
-        if isinstance(parent, exp.Filter):
-            where = parent.expression
-            where.set("this", exp.and_(where.this, condition))
-            return ordered_call
-        return exp.Filter(this=ordered_call, expression=exp.Where(this=condition))
-
-    def _output(
-        self, mappings: list[ColumnMapping], types: list[str]
-    ) -> tuple[list[exp.Expr], tuple[Column, ...]]:
-        """The projections cast to the target's column types, and the output columns."""
-        top = self.top
-        if not mappings:
-            output = tuple(Column(name, kind) for name, kind in zip(top.names, types, strict=False))
-            pairs = zip(top.items, output, strict=True)
-            return [targets.cast_to(item, c.type, c.type) for item, c in pairs], output
-        items: list[exp.Expr] = []
-        for mapping in mappings:
-            if mapping.index is None:
-                items.append(targets.cast_to(exp.Null(), "STRING", mapping.column.type))
-                continue
-            item, kind = top.items[mapping.index], types[mapping.index]
-            node = item if span(item) else top.select
-            items.append(targets.converted(self.parsed.script, node, item, kind, mapping.column))
-        return items, tuple(mapping.column for mapping in mappings)
+    def _cast(self, stream: Stream, signed: bool) -> tuple[list[exp.Expr], tuple[Column, ...]]:
+        """The projections cast to the types of the output columns, and these columns."""
+        top, script = stream.top, self.parsed.script
+        given = [item for _, item in top.given]
+        rows = stream.rows(given, [each.name for each, _ in top.given], signed=signed)
+        kinds = dict(bound(stream, rows))
+        items, output = [], []
+        for each in top.outputs:
+            column, item = each.column, each.item
+            if top.target is None and item is not None:
+                column = Column(each.name, kinds[each.name])
+                items.append(targets.cast_to(item, column.type, column.type))
+            elif item is None:
+                items.append(targets.cast_to(exp.Null(), "STRING", column.type))
+            else:
+                node = item if span(item) else top.select
+                items.append(targets.converted(script, node, item, kinds[each.name], column))
+            output.append(column)
+        return items, tuple(output)
 
     def _query(
         self,
-        rows: exp.Expr,
-        misses: exp.Expr | None,
+        stream: Stream,
+        items: list[exp.Expr],
         output: tuple[Column, ...],
         merging: Merging,
+        keep_row: bool,
     ) -> StreamQuery:
-        stream = self.stream
-        trees = [rows] if misses is None else [rows, misses]
-        source_columns = names.used_columns(trees, "src", stream.source)
+        top, columns = stream.top, [column.name for column in output]
+        # A join may reorder rows, but the changes of one key must stay in order.
+        changes = top.source.changelog and not merging.signed
+        hinted = any(lookup.join.ordered for lookup in top.lookups)
+        matters = hinted or changes or targets.needs_order(self.target)
+        sort = bool(top.lookups) and not merging.grouped and matters
+        tree = stream.rows(items, columns, merging.signed, keep_row or sort)
+        rows, misses = generate(tree), stream.misses()
+        ordered = rows
+        if sort and not keep_row:
+            listed = ", ".join(map(quote, [*columns, *([ROW_KIND] if changes else [])]))
+            ordered = f"SELECT {listed} FROM ({rows}) AS numbered ORDER BY {quote(ROW)}"
+        trees: list[exp.Expr] = [tree] if misses is None else [tree, misses]
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
-        source_columns = source_columns or (stream.source.columns[0].name,)
+        used = names.used_columns(trees, SOURCE, top.source) or (top.source.columns[0].name,)
         lookups = tuple(
-            lookup_join(stream, lookup, names.used_columns(trees, lookup.relation, lookup.table))
-            for lookup in stream.lookups
+            lookup_join(stream, each, names.used_columns(trees, join.relation, join.table))
+            for each in top.lookups
+            for join in (each.join,)
         )
+        passed = passthrough_columns(top, items, output)
+        functions = functions_in(self.parsed.tree)
         return StreamQuery(
-            StreamScan(stream.source, source_columns, stream.changelog, self.source_options),
+            StreamScan(top.source, used, top.source.changelog, top.options),
             lookups,
-            OutputRows(generate(rows), output, functions=self._functions),
-            self._fingerprint(source_columns, lookups, output),
+            OutputRows(ordered, output, rows if sort else None, functions, passed),
+            self._fingerprint(top.source, used, lookups, output),
             merging,
             None if misses is None else generate(misses),
         )
 
-    @property
-    def _functions(self) -> tuple[PythonFunction, ...]:
-        return functions_in(self.parsed.tree)
-
     def _fingerprint(
         self,
+        source: TableInfo,
         source_columns: tuple[str, ...],
         lookups: tuple[LookupJoin, ...],
         output: tuple[Column, ...],
@@ -360,11 +280,42 @@ class _Analysis:
 
         parts = [
             self.parsed.canonical,
-            used(self.stream.source, source_columns),
+            used(source, source_columns),
             [used(lookup.table, lookup.columns) for lookup in lookups],
             [(column.name, column.type) for column in output],
             *([sorted(self.fixed.items())] if self.fixed else []),
-            *(function.record() for function in self._functions),
-            *([self.stream.zone] if self.stream.zone != UTC else []),
+            *(function.record() for function in functions_in(self.parsed.tree)),
+            *([self.zone] if self.zone != UTC else []),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _in_order(output: OutputColumn, top: StreamSelect) -> OutputColumn:
+    """A column whose FIRST_VALUE and LAST_VALUE aggregate in the order of `_row`.
+
+    For a column that merges by `last_non_null_value` they skip nulls and retracted rows.
+    """
+    if output.item is None:
+        return output
+    wrapped = exp.Paren(this=output.item.copy())
+    for node in list(wrapped.find_all(exp.FirstValue, exp.LastValue)):
+        kind = exp.First if isinstance(node, exp.FirstValue) else exp.Last
+        row = exp.Ordered(this=column_of(top.alias, ROW))
+        ordered_call: exp.Expr = kind(this=exp.Order(this=node.this, expressions=[row]))
+        if output.function == "last_non_null_value":
+            ordered_call = _with_values(top, ordered_call, node)
+        node.replace(ordered_call)
+    return replace(output, item=wrapped.this)
+
+
+def _with_values(top: StreamSelect, ordered_call: exp.Expr, node: exp.Expr) -> exp.Expr:
+    """Filter an ordered aggregate to rows that have a value and are not retractions."""
+    condition: exp.Expr = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
+    if top.source.changelog:
+        condition = exp.and_(condition, exp.Not(this=retraction.retracts(top.alias)))
+    parent = node.parent
+    if isinstance(parent, exp.Filter):
+        where = parent.expression
+        where.set("this", exp.and_(where.this, condition))
+        return ordered_call
+    return exp.Filter(this=ordered_call, expression=exp.Where(this=condition))

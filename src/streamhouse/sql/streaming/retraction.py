@@ -8,21 +8,18 @@ does not depend on the order of the rows, and they may be summed before they are
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlglot import exp
 
+from streamhouse.errors import NotStreamedError
 from streamhouse.sql import node_errors
-from streamhouse.sql.functions.expression_builders import SUMMAND, call
+from streamhouse.sql.functions.expression_builders import SUMMAND, call, column_of
 from streamhouse.sql.functions.macros import filled
-from streamhouse.sql.options.merge_functions import (
-    MERGING_ENGINES,
-    ignores_retractions,
-    merge_function,
-    removes_records,
-    sequence_fields,
-)
+from streamhouse.sql.options.merge_functions import MERGING_ENGINES, removes_records
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.resolution.insert_target import ColumnMapping, cast_to
-from streamhouse.sql.streaming.query_blocks import SelectBlock
+from streamhouse.sql.resolution.insert_target import cast_to
+from streamhouse.sql.streaming.stream_select import OutputColumn, StreamSelect
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base
 
@@ -38,43 +35,38 @@ _RETRACT = ("sum", "product", "last_value", "last_non_null_value", "collect", "m
 
 
 def retracts(alias: str) -> exp.Expr:
-    """A condition: the row of the block under `alias` is a retraction (`-U` or `-D`)."""
-    kind = exp.column(
-        exp.to_identifier("rowkind", quoted=True), exp.to_identifier(alias, quoted=True)
-    )
+    """A condition: the row of the source under `alias` is a retraction (`-U` or `-D`)."""
+    kind = column_of(alias, "rowkind")
     kinds = [exp.Literal.string(text) for text in ("-U", "-D")]
     return exp.In(this=kind, expressions=kinds)
 
 
-def sign_aggregates(
-    script: Script, block: SelectBlock, target: TableInfo, mappings: list[ColumnMapping]
-) -> list[exp.Expr]:
-    """The block's projections with SUM and COUNT subtracting retracted rows.
+def sign_aggregates(top: StreamSelect) -> tuple[OutputColumn, ...]:
+    """The outputs with SUM and COUNT subtracting retracted rows.
 
     LAST_VALUE stays as it is; its order is added later. Raises `NotStreamedError` for an aggregate
     that cannot subtract: it would need the rows that remain.
     """
-    items = [item.copy() for item in block.items]
-    for mapping in mappings:
-        if mapping.index is None or mapping.column.name in target.primary_key:
-            continue
-        wrapped = exp.Paren(this=items[mapping.index])
-        for node in list(wrapped.find_all(exp.AggFunc)):
-            _check(script, node, target, mapping)
-            _sign(node, block.alias)
-        items[mapping.index] = wrapped.this
-    return items
+    return tuple(
+        each if each.in_key or each.item is None else replace(each, item=_signed(each, top.alias))
+        for each in top.outputs
+    )
 
 
-def _check(script: Script, node: exp.Expr, target: TableInfo, mapping: ColumnMapping) -> None:
-    keeps_last = merge_function(target.options, mapping.column.name) == "last_non_null_value"
-    if not (
-        isinstance(node, exp.Sum | exp.Count)
-        or (isinstance(node, exp.LastValue) and keeps_last)
-        or (isinstance(node, exp.Min | exp.Max) and _ignores(target, mapping))
-    ):
-        word = type(node).__name__.upper().replace("VALUE", "_VALUE")
-        raise node_errors.not_streamed(script, node, f"{word} over a table whose rows change")
+def _signed(output: OutputColumn, alias: str) -> exp.Expr:
+    assert output.item is not None
+    wrapped = exp.Paren(this=output.item.copy())
+    for node in list(wrapped.find_all(exp.AggFunc)):
+        if not (
+            isinstance(node, exp.Sum | exp.Count)
+            or (isinstance(node, exp.LastValue) and output.function == "last_non_null_value")
+            or (isinstance(node, exp.Min | exp.Max) and output.ignores)
+        ):
+            word = type(node).__name__.upper().replace("VALUE", "_VALUE")
+            raise NotStreamedError(f"{word} over a table whose rows change")
+        _sign(node, alias)
+    signed: exp.Expr = wrapped.this
+    return signed
 
 
 def _sign(node: exp.Expr, alias: str) -> None:
@@ -104,87 +96,68 @@ def _negated_if_retracted(value: exp.Expr, alias: str) -> exp.Expr:
     return filled("CASE WHEN retracts THEN -summand ELSE summand END", **parts)
 
 
-def can_sign(
-    script: Script, block: SelectBlock, target: TableInfo | None, mappings: list[ColumnMapping]
-) -> bool:
+def can_sign(script: Script, top: StreamSelect) -> bool:
     """Whether a changelog is written into an aggregation table as signed values.
 
     It is if a column merges by `sum`, the other merge functions ignore nulls, and a deleted row is
     not to remove the record (`aggregation.remove-record-on-delete`). Otherwise the row kinds are
     written. Raises `UnsupportedSqlError` for a merge function that supports no retractions.
     """
+    target = top.target
     if target is None or target.options.get("merge-engine") != "aggregation":
         return False
     if target.options.get("ignore-delete", "").lower() == "true":
         return False
-    columns = [mapping for mapping in mappings if mapping.column.name not in target.primary_key]
-    for mapping in columns:
-        function = merge_function(target.options, mapping.column.name)
-        if mapping.index is not None and function not in _RETRACT and not _ignores(target, mapping):
-            key = f"fields.{mapping.column.name}"
+    merged = [(each, item) for each, item in top.given if not each.in_key]
+    for each, item in merged:
+        if each.function not in _RETRACT and not each.ignores:
             raise node_errors.unsupported(
                 script,
-                block.items[mapping.index],
-                f"column '{mapping.column.name}' merges by {function}, which cannot retract a row "
+                item,
+                f"column '{each.name}' merges by {each.function}, which cannot retract a row "
                 "that is changed or deleted; aggregate in the query, by GROUP BY, and keep its "
                 "result in a table with another merge-engine. With "
-                f"'{key}.ignore-retract' = 'true' the column keeps the values of such rows",
+                f"'fields.{each.name}.ignore-retract' = 'true' the column keeps the values of "
+                "such rows",
             )
-    if removes_records(target.options):
+    if removes_records(target.options) or all(each.function != "sum" for each, _ in merged):
         return False
-    sums = [
-        mapping
-        for mapping in columns
-        if mapping.index is not None
-        and merge_function(target.options, mapping.column.name) == "sum"
-    ]
-    return bool(sums) and all(_is_signable(target, mapping) for mapping in columns)
+    return all(each.in_key or _is_signable(each) for each in top.outputs)
 
 
-def _ignores(target: TableInfo, mapping: ColumnMapping) -> bool:
-    return ignores_retractions(target.options, mapping.column.name)
-
-
-def _is_signable(target: TableInfo, mapping: ColumnMapping) -> bool:
-    function = merge_function(target.options, mapping.column.name)
-    if function in ("sum", "last_non_null_value"):
+def _is_signable(each: OutputColumn) -> bool:
+    if each.function in ("sum", "last_non_null_value"):
         return True
-    return _ignores(target, mapping) and function in _IGNORE_NULLS
+    return each.ignores and each.function in _IGNORE_NULLS
 
 
-def sign_columns(
-    items: list[exp.Expr], block: SelectBlock, target: TableInfo, mappings: list[ColumnMapping]
-) -> list[exp.Expr]:
+def sign_columns(items: list[exp.Expr], top: StreamSelect) -> list[exp.Expr]:
     """The target's columns (`items`, in its order) as signed values.
 
     A retraction negates sums and gives NULL for the other columns; keys and sequence fields stay.
     """
-    order = sequence_fields(target.options)
     signed: list[exp.Expr] = []
-    for item, mapping in zip(items, mappings, strict=True):
-        name = mapping.column.name
-        if name in target.primary_key or name in order or mapping.index is None:
+    for item, each in zip(items, top.outputs, strict=True):
+        if each.in_key or each.orders or each.item is None:
             signed.append(item)
-        elif merge_function(target.options, name) == "sum" and not _ignores(target, mapping):
-            kind = mapping.column.type
-            signed.append(cast_to(_negated_if_retracted(item, block.alias), kind, kind))
+        elif each.function == "sum" and not each.ignores:
+            kind = each.column.type
+            signed.append(cast_to(_negated_if_retracted(item, top.alias), kind, kind))
         else:
-            signed.append(exp.Case().when(retracts(block.alias), exp.Null()).else_(item))
+            signed.append(exp.Case().when(retracts(top.alias), exp.Null()).else_(item))
     return signed
 
 
-def finite_sums(
-    items: list[exp.Expr], target: TableInfo, mappings: list[ColumnMapping]
-) -> list[exp.Expr]:
+def finite_sums(items: list[exp.Expr], top: StreamSelect, target: TableInfo) -> list[exp.Expr]:
     """The target's columns, with an error for Infinity and NaN in sums that row kinds retract."""
     if target.options.get("merge-engine") not in MERGING_ENGINES:
         return items
     return [
-        cast_to(call(SUMMAND, item), mapping.column.type, mapping.column.type)
-        if base(mapping.column.type) in ("FLOAT", "DOUBLE")
-        and mapping.column.name not in target.primary_key
-        and merge_function(target.options, mapping.column.name) == "sum"
-        and not _ignores(target, mapping)
+        cast_to(call(SUMMAND, item), each.column.type, each.column.type)
+        if base(each.column.type) in ("FLOAT", "DOUBLE")
+        and not each.in_key
+        and each.function == "sum"
+        and not each.ignores
         else item
-        for item, mapping in zip(items, mappings, strict=True)
+        for item, each in zip(items, top.outputs, strict=True)
     ]

@@ -34,7 +34,6 @@ def marked(
     """
     key = [c.name for c in query.rows.columns if c.name in target.primary_key]
     source_key = query.source.primary_key
-    used = {*query.scan.columns, *source_key}
     outputs = ", ".join(f"o.{quote(column.name)}" for column in query.rows.columns)
     keys = ", ".join(quote(name) for name in source_key)
     # A batch may reorder the changes, but not those of one key of the source.
@@ -51,13 +50,8 @@ SELECT {outputs}, CASE WHEN p.{_ROW} IS NOT NULL
   THEN '-D' ELSE o.{_KIND} END AS {_KIND}
 FROM _rows AS o LEFT JOIN _pairs AS p ON p.{_ROW} = o.{_ROW}
 ORDER BY {", ".join(f"o.{quote(name)}" for name in order)}"""
-    return replace(
-        query,
-        rows=replace(query.rows, sql=text.strip(), numbered_sql=None),
-        scan=replace(
-            query.scan, columns=tuple(c.name for c in query.source.columns if c.name in used)
-        ),
-    )
+    output = replace(query.rows, sql=text.strip(), numbered_sql=None)
+    return replace(query.reading(source_key), rows=output)
 
 
 def _equal(one: str, other: str, columns: Sequence[str]) -> str:

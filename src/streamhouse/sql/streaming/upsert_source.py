@@ -8,54 +8,35 @@ its changes, as a view does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from streamhouse.sql import node_errors
+from streamhouse.errors import NotStreamedError
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.resolution.insert_target import ColumnMapping
-from streamhouse.sql.streaming.query_blocks import SelectBlock
-from streamhouse.sql.text import Script
+from streamhouse.sql.streaming.stream_select import StreamSelect
 
 
-def check(
-    script: Script,
-    top: SelectBlock,
-    source: TableInfo,
-    table: TableInfo | None,
-    mappings: Sequence[ColumnMapping],
-    aggregates: bool,
-) -> None:
+def check(top: StreamSelect) -> None:
     """Raise `NotStreamedError` if the query needs the row before a change."""
+    source = top.source
     if not source.capabilities.upserts:
         return
-    if aggregates or not all(map(_keeps_rows, top.innermost_first())):
+    if top.aggregates or not _keeps_rows(top):
         needs = "the query"
-    elif table is not None and not _keeps_changes(top, source, table, mappings):
-        needs = ".".join(table.name)
+    elif top.target is not None and not _keeps_changes(top, top.target):
+        needs = ".".join(top.target.name)
     else:
         return
     which = f"an update of '{source.name[-1]}' (connector '{source.connector}')"
-    reason = f"{which} lacks the former row, which {needs} needs"
-    raise node_errors.not_streamed(script, top.select, reason)
+    raise NotStreamedError(f"{which} lacks the former row, which {needs} needs")
 
 
-def _keeps_rows(block: SelectBlock) -> bool:
-    """Whether a block has a row for each of its input, whatever that changed from."""
-    if block.where is not None or block.ranked is not None or block.group:
-        return False
-    return all(lookup.left for lookup in block.lookups)
+def _keeps_rows(top: StreamSelect) -> bool:
+    """Whether a query has a row for each of its input, whatever that changed from."""
+    return not top.where and top.ranked is None and all(lookup.join.left for lookup in top.lookups)
 
 
-def _keeps_changes(
-    top: SelectBlock, source: TableInfo, table: TableInfo, mappings: Sequence[ColumnMapping]
-) -> bool:
+def _keeps_changes(top: StreamSelect, table: TableInfo) -> bool:
     """Whether a table has the source's key, and finds the former row by it."""
-    columns = {
-        None if mapping.index is None else top.source_column(top.items[mapping.index])
-        for mapping in mappings
-        if mapping.column.name in table.primary_key
-    }
-    if top.below is not None or columns != set(source.primary_key):
+    columns = {each.item and top.source_column(each.item) for each in top.outputs if each.in_key}
+    if columns != set(top.source.primary_key):
         return False
     # A delete has only the key.
     only_key = all(c.nullable or c.name in table.primary_key for c in table.columns)
