@@ -133,8 +133,8 @@ class ViewSpec:
 
     def open_sink(self) -> Sink:
         """The view's table as a sink."""
-        columns = self.target.planned().columns
-        return SinkSpec("paimon", {}, columns, self.target).open()
+        columns, keyless = self.target.planned().columns, self.plan.keyless
+        return SinkSpec("paimon", {}, columns, self.target, commutes=keyless).open()
 
     @property
     def lookup_journal(self) -> None:
