@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from pypaimon import CatalogFactory
+from tests.integration.runtime.conftest import failing_at
 from tests.unit.runtime.local_pipeline import LocalPipeline
 from tests.unit.views import view_session
 from tests.unit.views.generated_queries import Generator
@@ -19,6 +20,7 @@ from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.operators.trees import incremental as trees
 from streamhouse.operators.trees import recompute
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.consumers import Consumers
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.views import incremental, task
 from streamhouse.runtime.views.merges import start_merges
@@ -152,6 +154,7 @@ def test_no_other_table_keeps_the_result(tmp_path: Path) -> None:
 
 def test_several_queries_append_to_one_table(tmp_path: Path) -> None:
     shop = _shop(tmp_path)
+    shop.do("INSERT INTO listed VALUES (0, 'by hand')")
     other = JOINED.replace("o.id", "o.id + 100")
     plain = "INSERT INTO listed SELECT id, 'plain' FROM orders;"
     script = f"{INSERT} INSERT INTO listed {other}; {plain}"
@@ -161,15 +164,16 @@ def test_several_queries_append_to_one_table(tmp_path: Path) -> None:
         shop.do(f"INSERT INTO orders VALUES ({number}, 1)")
     shop.run(script)
     joined = [(n, "n") for n in (1, 2, 3)] + [(n + 100, "n") for n in (1, 2, 3)]
-    assert _rows(shop) == sorted([*joined, *((n, "plain") for n in (1, 2, 3))])
+    assert _rows(shop) == sorted([(0, "by hand"), *joined, *((n, "plain") for n in (1, 2, 3))])
 
 
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ("select", "SELECT of default.listed.*has changed"),
+        ("select", "its SELECT has changed"),
         ("target", "dropped and created again"),
         ("checkpoint", "which a new query would write again"),
+        ("consumer", "whose checkpoint is gone, which a new query would write again"),
         ("pipeline", "which a new query would write again"),
         ("rollback", "is an older copy, or was rolled back"),
     ],
@@ -184,8 +188,10 @@ def test_a_query_that_would_write_wrong_rows_does_not_start(
         script = f"{TABLES} INSERT INTO listed {JOINED} WHERE o.id > 0;"
     elif change == "target":
         shop.do(f"DROP TABLE listed; {TABLES}")
-    elif change == "checkpoint":
+    elif change in ("checkpoint", "consumer"):
         shutil.rmtree(shop.checkpoint("listed"))
+        if change == "consumer":
+            assert Consumers(Warehouse(shop.options).table("default.listed")).drop_expired()
     elif change == "pipeline":
         name = "other.sql"
     else:
@@ -206,3 +212,19 @@ def test_a_query_goes_on_after_all_rows_were_removed(tmp_path: Path) -> None:
     assert any("those that it wrote before stay removed" in line for line in output)
     assert _rows(shop) == [(2, "n")]
     assert Warehouse(shop.options).table("default.listed").latest_snapshot_id() == 3
+
+
+def test_a_batch_that_was_interrupted_finds_its_commit(tmp_path: Path) -> None:
+    """No expiry removes the commit while Spark's log does not have the batch."""
+    shop = _shop(tmp_path)
+    shop.run(INSERT)
+    shop.do("INSERT INTO orders VALUES (2, 1)")
+    with failing_at("target-committed:1:default.listed"):
+        shop.run(INSERT)
+    shop.do("INSERT INTO listed VALUES (0, 'by hand')")
+    with failing_at("batch-written:1:default.listed"):
+        shop.run(INSERT)
+    (consumer,) = Consumers(Warehouse(shop.options).table("default.listed")).all()
+    assert consumer.next_snapshot <= 2
+    shop.run(INSERT)
+    assert _rows(shop) == [(0, "by hand"), (1, "n"), (2, "n")]

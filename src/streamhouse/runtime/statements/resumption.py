@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,21 @@ from streamhouse.paimon.changelog.commit_order import (
     has_compacted_files,
     has_several_buckets,
 )
-from streamhouse.paimon.changelog.consumers import Consumers, is_orphaned, query_consumer
+from streamhouse.paimon.changelog.consumers import QUERY, Consumers, is_orphaned, query_consumer
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.storage.table_identity import Identity
+from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.audit.recompute import same_results
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for, pipeline_of
 from streamhouse.runtime.state.recorded_query import BoundTables, definition_json, spec_of
-from streamhouse.runtime.state.table_writers import StreamingWriter, has_rows, other_writers
+from streamhouse.runtime.state.table_writers import (
+    StreamingWriter,
+    has_rows,
+    lineage_definitions,
+    other_writers,
+)
 from streamhouse.runtime.statements.result_view import result_name
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
@@ -107,27 +113,46 @@ def check_appending(spec: ViewSpec, checkpoint: Checkpoint, notice: Notice) -> N
     Another SELECT goes on if it returns windows, each once. Else the rows that it would have added
     before are not known.
     """
-    name, last = spec.target.identifier, checkpoint.logs.last_offset()
-    if checkpoint.logs.last_logged() < 0:
-        for writer in other_writers(spec.target, _own_ids(spec, checkpoint)).streams:
-            if _is_orphaned(spec, writer) or _has_result(spec, writer):
-                raise _doubled(name, writer)
+    name, newest = spec.target.identifier, checkpoint.logs.newest()
+    if not newest:
+        own = _own_ids(spec, checkpoint)
+        streams = other_writers(spec.target, own).streams
+        same = (each for each in streams if _is_orphaned(spec, each) or _has_result(spec, each))
+        for writer in (*same, *_lost_writers(spec, own)):
+            raise _doubled(name, writer)
         return
-    before = checkpoint.previous() or {}
-    same = before.get("fingerprint") == spec.fingerprint
-    if before.get("id") != spec.query_id or not (same or spec.plan.windows is not None):
+    fingerprint, table = newest.get("view", "? ?").split()
+    same = fingerprint == spec.fingerprint
+    known = (checkpoint.previous() or {}).get("id") == spec.query_id
+    is_table = table == Identity(spec.target.open()).digest
+    if not (known and is_table and (same or spec.plan.windows is not None)):
         raise DataLossError(
-            f"the SELECT of {name} in pipeline '{checkpoint.pipeline}' has changed, or a table of "
-            f"it was created anew, and the rows written so far would stay; {_ANEW}"
-        )
-    if last and last["view"].split()[-1] != Identity(spec.target.open()).digest:
-        raise DataLossError(
-            f"{name} is not the table that the query in {checkpoint.path} has written: it was "
-            f"dropped and created again; {_ANEW}"
+            f"the query in {checkpoint.path} has appended the result of another SELECT, or to "
+            f"another table: its SELECT has changed, or {name} or a table of the SELECT was "
+            f"dropped and created again. The rows written so far may be wrong or missing; {_ANEW}"
         )
     _check_emptied(spec, notice)
     if not same:
         notice(_goes_on(name, checkpoint))
+
+
+def _lost_writers(spec: ViewSpec, own: set[str]) -> Iterator[StreamingWriter]:
+    """Queries that have neither a lineage nor a consumer: their checkpoints were deleted.
+
+    The names of their data files have a batch and an attempt; statements have no attempts.
+    """
+    table = spec.target.open()
+    known = {*own, *lineage_definitions(spec.target)}
+    known |= {each.id.removeprefix(QUERY) for each in Consumers(table).all()}
+    for snapshot in table.snapshots.newest_first():
+        if snapshot.total_record_count == 0:
+            return
+        user, before = snapshot.commit_user, snapshot.id - 1
+        if snapshot.commit_kind == "APPEND" and user not in known:
+            known.add(user)
+            named = re.compile(rf"{query_tag(user)}-b\d+-[0-9a-f]{{12}}-".encode())
+            if any(map(named.search, table.changes(before, snapshot.id))):
+                yield StreamingWriter(user, None, f"the query {user}, whose checkpoint is gone")
 
 
 def _has_result(spec: ViewSpec, writer: StreamingWriter) -> bool:

@@ -26,6 +26,7 @@ class ViewHolds:
         self._lock = threading.Lock()
         self._held_at = float("-inf")
         self._kept: Offset | None = None
+        self._before = 1
         self.replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
         """Whether no interrupted refresh of an earlier run is left to run again."""
 
@@ -42,6 +43,11 @@ class ViewHolds:
         if spec.plan.keyless and not self.replayed and Consumers(target).get(self._id) is None:
             first_position(target, spec.query_id, self._checkpoint)
         self.tick()
+
+    def batch_begins(self) -> None:
+        """Note the newest snapshot of the view's table before a batch's commit."""
+        if self.replayed:
+            self._before = self._spec.target.follow().latest_snapshot_id() or 1
 
     def batch_done(self) -> None:
         """Note that a refresh has been committed."""
@@ -62,7 +68,7 @@ class ViewHolds:
                 with contextlib.suppress(OSError):
                     self._hold(Consumers(address.follow()), snapshot)
             done = logs.last_logged() <= logs.last_committed()
-            self._hold(Consumers(target), newest if done else 1)
+            self._hold(Consumers(target), newest if done else self._before)
         return True
 
     def _hold(self, consumers: Consumers, snapshot: int) -> None:

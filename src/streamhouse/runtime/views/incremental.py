@@ -288,13 +288,15 @@ class IncrementalView:
                 yield source
 
 
-def is_committed(table: Table, query_id: str, batch: int) -> bool:
+def is_committed(table: Table, query_id: str, batch: int, shared: bool = False) -> bool:
     """Whether a batch has been committed in an earlier run, as the last one of the view's table.
 
-    What it has kept is there, too: that is saved before the commit.
+    What it has kept is there, too: that is saved before the commit. `shared`: commits of others do
+    not count.
     """
-    changing = (each for each in table.snapshots.newest_first() if _changes_rows(each))
-    last = next(changing, None)
+    snapshots = table.snapshots.newest_first()
+    counted = (each for each in snapshots if not shared or each.commit_user == query_id)
+    last = next(filter(_changes_rows, counted), None)
     return last is not None and (last.commit_user, last.commit_identifier) == (query_id, batch)
 
 

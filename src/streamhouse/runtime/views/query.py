@@ -127,6 +127,7 @@ class ViewQuery(JobQuery):
             self.metrics.count_view(sum(batch.num_rows for batch in batches))
 
     def commit(self, frame: DataFrame) -> CountedBatch | None:
+        retried(self._holds.batch_begins)
         with self.progress.batch():
             batch = self._committer.commit(frame)
         if batch is None:

@@ -116,8 +116,7 @@ class RefreshTask:
         try:
             return written(opened, self._rows())
         except errors.StreamhouseError as error:
-            kind = "table" if spec.plan.keyless else "view"
-            error.args = (f"{kind} {spec.target.identifier}: {error}", *error.args[1:])
+            error.args = (f"view {spec.target.identifier}: {error}", *error.args[1:])
             raise
         finally:
             if time.monotonic() - began > _LONG_S:
@@ -130,12 +129,10 @@ class RefreshTask:
             computed = self._closed if plan.appends else self._corrected
         for kind, batch in computed(table):
             if plan.appends and kind != "+I":
-                reason = "what reads it takes inserts only"
-                if plan.keyless:
-                    reason = "the table has no primary key"
                 raise DataLossError(
-                    f"rows leave the result, and {reason}. A table of the query was overwritten or "
-                    f"truncated, or the query has changed; {FROM_SCRATCH}"
+                    "rows leave the result, and its table or what reads it takes inserts only. A "
+                    "table of the query was overwritten or truncated, or the query has changed; "
+                    f"{FROM_SCRATCH}"
                 )
             rows = conformed(pa.Table.from_batches([batch]), table.arrow_schema)
             self.changes[kind] += rows.num_rows
@@ -144,7 +141,7 @@ class RefreshTask:
     def _changed(self, table: Table) -> Changes:
         """What has changed in a view without windows that are closed."""
         spec, view = self._spec, IncrementalView(self._spec, self._task, table)
-        if self._is_committed(table):
+        if is_committed(table, spec.query_id, self._task.batch, spec.plan.keyless):
             self.strategy = "incremental"
             return
         if spec.plan.keyless:
@@ -158,23 +155,10 @@ class RefreshTask:
             view.recomputed(self.changes.total() > 0, time.monotonic() - began)
             self.stale = view.stale
 
-    def _is_committed(self, table: Table) -> bool:
-        """Whether an earlier run has committed the batch, and nothing is left to write.
-
-        Of a table without a key only the query's own commits count.
-        """
-        spec, task = self._spec, self._task
-        if not spec.plan.keyless:
-            return is_committed(table, spec.query_id, task.batch)
-        last = table.snapshots.last_commit_of(spec.query_id)
-        return last is not None and last.commit_identifier >= task.batch
-
     def _check_offset(self, offset: Offset) -> None:
         """Raise `DataLossError` if the rows of a table without a key at an offset are not known."""
         if offset["view"] != self._task.end["view"]:
-            raise DataLossError(
-                f"it was created anew, or the query that appends to it has changed; {FROM_SCRATCH}"
-            )
+            raise DataLossError(f"it was created anew, or its query has changed; {FROM_SCRATCH}")
         for key, address in self._spec.tables.items():
             position = offset["vector"][key]
             try:
@@ -230,9 +214,7 @@ class RefreshTask:
         before, after = map(spec.closed_at, (task.start, task.end))
         latest = table.latest_snapshot_id()
         has_rows = latest and table.snapshot(latest).total_record_count != 0
-        if spec.plan.keyless:
-            # Others may have written its rows.
-            has_rows = False
+        has_rows = has_rows and not spec.plan.keyless  # Others may have written these.
         if not task.start and has_rows and not is_committed(table, spec.query_id, task.batch):
             raise DataLossError(
                 "it has rows of windows, but its checkpoint is lost, so it is not known which "
