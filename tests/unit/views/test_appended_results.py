@@ -155,6 +155,7 @@ def test_no_other_table_keeps_the_result(tmp_path: Path) -> None:
 def test_several_queries_append_to_one_table(tmp_path: Path) -> None:
     shop = _shop(tmp_path)
     shop.do("INSERT INTO listed VALUES (0, 'by hand')")
+    shop.run(INSERT)
     other = JOINED.replace("o.id", "o.id + 100")
     plain = "INSERT INTO listed SELECT id, 'plain' FROM orders;"
     script = f"{INSERT} INSERT INTO listed {other}; {plain}"
@@ -228,3 +229,35 @@ def test_a_batch_that_was_interrupted_finds_its_commit(tmp_path: Path) -> None:
     assert consumer.next_snapshot <= 2
     shop.run(INSERT)
     assert _rows(shop) == [(0, "by hand"), (1, "n"), (2, "n")]
+
+
+def test_windows_go_on_after_their_select_has_changed(tmp_path: Path) -> None:
+    shop = LocalPipeline(tmp_path)
+    tables = (
+        "CREATE TABLE IF NOT EXISTS events (ts TIMESTAMP(3), WATERMARK FOR ts AS ts); "
+        "CREATE TABLE IF NOT EXISTS counts (e TIMESTAMP(3), n BIGINT);"
+    )
+    windows = (
+        "FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) "
+        "GROUP BY window_start, window_end"
+    )
+    output: list[str] = []
+    for number in range(2):
+        minutes = ", ".join(f"(TIMESTAMP '2026-01-01 00:0{number + n}:10')" for n in range(2))
+        shop.do(f"{tables} INSERT INTO events VALUES {minutes}")
+        counted = f"SELECT window_end, COUNT(*) + {number * 10} {windows}"
+        output = shop.run(f"{tables} INSERT INTO counts {counted};")
+    assert any("goes on where the old one stopped" in line for line in output)
+    assert sorted((row["e"].minute, row["n"]) for row in shop.rows("counts")) == [(1, 1), (2, 12)]
+    assert "counts" in shop.warehouse.tables("default")
+    assert not [name for name in shop.warehouse.tables("default") if "__view" in name]
+
+
+def test_an_insert_into_a_partition_reads_the_view_of_its_result(tmp_path: Path) -> None:
+    shop = _shop(tmp_path)
+    parts = "CREATE TABLE IF NOT EXISTS parts (id INT, region STRING, p STRING) PARTITIONED BY (p);"
+    for number in (2, 3):
+        shop.run(f"{TABLES} {parts} INSERT INTO parts PARTITION (p = 'x') {JOINED};")
+        shop.do(f"INSERT INTO orders VALUES ({number}, 1)")
+    rows = [{"id": 1, "region": "n", "p": "x"}, {"id": 2, "region": "n", "p": "x"}]
+    assert sorted(shop.rows("parts"), key=lambda row: row["id"]) == rows

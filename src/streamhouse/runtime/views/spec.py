@@ -154,7 +154,8 @@ class ViewSpec:
     def definition(self) -> str:
         """The query as JSON, for the checkpoint."""
         scans = self.plan.query.scans
-        first = list(scans[0].table.name) if scans else []
+        # A stream over the first table is another query of a table to which several append.
+        first = list(scans[0].table.name) if scans and not self.plan.keyless else []
         return json.dumps(
             {
                 "query": {"scan": {"table": {"name": first}}},
