@@ -1,4 +1,4 @@
-"""The sink: the result with the key under which its rows are kept."""
+"""The sink: the result with the key under which its rows are kept, or appended without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
 @dataclass(frozen=True)
 class Sink(Unary):
-    """The rows of its input, kept in a table under `key`.
+    """The rows of its input, kept in a table under `key`; without a key they are appended to it.
 
     `unique`: no two rows have the same key; else the last one counts, in the order of all columns.
     `hashed`, if it is not None: the key is `HIDDEN_KEY`, a column that the sink adds. It is a hash
@@ -37,7 +37,7 @@ class Sink(Unary):
 
     @cached_property
     def keys(self) -> frozenset[Key]:
-        return self.input.keys | {frozenset(self.key)}
+        return self.input.keys | ({frozenset(self.key)} if self.key else frozenset())
 
     @cached_property
     def not_null(self) -> frozenset[str]:
@@ -101,6 +101,8 @@ class Sink(Unary):
         return self._hashed_rows(relation, f", {WEIGHT}")
 
     def describe(self) -> str:
+        if not self.key:
+            return "sink that appends"
         if self.hashed is None:
             return f"sink by {', '.join(self.key)}{'' if self.unique else ', the last row of each'}"
         of = "all columns, numbered" if self.numbered else ", ".join(self.hashed) or "nothing"

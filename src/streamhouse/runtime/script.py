@@ -5,10 +5,11 @@ Definitions and bounded statements run in order; the continuous queries run toge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,10 +56,11 @@ from streamhouse.runtime.statements.insert_plan import (
     lookup_strategies,
 )
 from streamhouse.runtime.statements.result_view import kept_spec
-from streamhouse.runtime.statements.resumption import check_start
+from streamhouse.runtime.statements.resumption import check_appending, check_start
 from streamhouse.runtime.statements.steps import Step, steps
 from streamhouse.runtime.statements.streaming_select import Printer, StreamingSelect, shown_in
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
+from streamhouse.runtime.streaming.query import JobQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.runtime.views.kept_rows import remove_kept_by_dropped
@@ -228,6 +230,9 @@ class ScriptRunner:
             self._done += [step.defined.text] if step.defined.stored else []
         elif step.kept is not None and target is not None and isinstance(statement, Insert):
             spec = kept_spec(self._session, statement, target, step.kept)
+            if spec.plan.keyless:
+                self._pipeline.add(self._appending(spec))
+                return
             view = self._view_query(spec, statement.position)
             view.check_first_start()
             self._pipeline.add(view)
@@ -309,6 +314,20 @@ class ScriptRunner:
         if not any(isinstance(each, ViewQuery) for each in self._pipeline.queries):
             remove_kept_by_dropped(spec.target.warehouse, checkpoint)
         return ViewQuery(spec, checkpoint, location.pipeline)
+
+    def _appending(self, spec: ViewSpec) -> ViewQuery:
+        """The query of an INSERT that appends its result; several may write one table."""
+        location, name = self._checkpoint_location(spec.target), spec.target.identifier
+        taken = {each.description.checkpoint_path for each in self._pipeline.queries}
+        found = (
+            Checkpoint(location.root, location.pipeline, f"{name}+{number}" if number else name)
+            for number in count()
+        )
+        checkpoint = next(each for each in found if each.path not in taken)
+        query = ViewQuery(spec, checkpoint, location.pipeline)
+        with _stopped_by_errors(query):
+            check_appending(query.spec, checkpoint, self._printer.notice)
+        return query
 
     def _parts(
         self, statement: Insert, target: TableInfo, queries: Sequence[StreamQuery]
@@ -410,12 +429,18 @@ class ScriptRunner:
         checkpoint = Checkpoint(location.root, location.pipeline, name)
         check_apart(statement, spec, checkpoint, self._pipeline.queries)
         continuous = ContinuousQuery(spec, checkpoint, location.pipeline)
-        try:
+        with _stopped_by_errors(continuous):
             check_start(continuous.spec, checkpoint, self._printer.notice)
-        except BaseException:
-            continuous.stop()
-            raise
         return continuous
+
+
+@contextmanager
+def _stopped_by_errors(query: JobQuery) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        query.stop()
+        raise
 
 
 def _preload(connectors: Iterable[str]) -> None:

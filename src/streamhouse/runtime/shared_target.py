@@ -37,7 +37,8 @@ def own_name(
     path = Checkpoint(root, pipeline, name).path
     described = [other.description for other in others]
     other = next((candidate for candidate in described if candidate.checkpoint_path == path), None)
-    if other is None or other.reads == query.source.name:
+    # A query without a source of its own reads the tables of a join.
+    if other is None or (other.source is not None and other.reads == query.source.name):
         return name
     longer_name = f"{target}+{'.'.join(query.source.name[-2:])}"
     source = source_before(root, pipeline, target)

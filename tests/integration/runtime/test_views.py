@@ -200,3 +200,26 @@ def test_an_insert_that_would_remove_rows_of_others_does_not_start(shop: Shop) -
     shop.do(TABLES + "INSERT INTO best VALUES (77, 1)")
     with pytest.raises(TableError, match="has rows already"):
         shop.settle_here(f"{TABLES} INSERT INTO best {BEST}")
+
+
+def test_an_insert_appends_what_each_batch_adds_across_failures(shop: Shop) -> None:
+    query = "SELECT o.id, v.page FROM orders AS o JOIN visits AS v ON o.customer_id = v.customer_id"
+    script = f"""SET 'view.refresh-strategy' = 'incremental';
+        {TABLES}
+        CREATE TABLE IF NOT EXISTS visits (customer_id INT, page STRING);
+        CREATE TABLE IF NOT EXISTS seen (id INT, page STRING);
+        INSERT INTO seen {query};
+    """
+    shop.do(f"{script.partition('INSERT')[0]} INSERT INTO orders VALUES (1, 1, 10), (1, 1, 10)")
+    for number, step in enumerate(("batch-written", "target-committed")):
+        shop.do(f"INSERT INTO visits VALUES (1, 'a'), (1, 'a'), ({number}, 'b')")
+        with shop.failing_here(script, f"{step}:{number}:default.seen"):
+            pass
+        shop.settle_here(script)
+        assert rows(shop, "SELECT * FROM seen") == rows(shop, query)
+    with shop.running_here(script) as until:
+        for number in range(3):
+            shop.do(f"INSERT INTO orders VALUES ({number + 2}, 1, 5)")
+            until(lambda: rows(shop, "SELECT * FROM seen") == rows(shop, query))
+    assert kept_rows(str(shop.path), None)[0]["view"] == "default.seen"
+    assert audit(shop.warehouse.options, "default.seen").equal

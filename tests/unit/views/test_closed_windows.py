@@ -615,7 +615,7 @@ def test_a_pipeline_writes_windows_and_late_rows_once(step: str, tmp_path: Path)
         f"{tables}; CREATE TABLE IF NOT EXISTS t (b TIMESTAMP(3), n BIGINT); INSERT INTO t SELECT "
         f"window_end, COUNT(*) FROM {TUMBLED.format('events')} GROUP BY {BY}"
     )
-    start, view = datetime(2026, 1, 1), "default.t__view_figures_sql"
+    start, view = datetime(2026, 1, 1), "default.t"
     for number, seconds in enumerate(((10, 100), (20, 200))):
         rows = [(n, "a", start + timedelta(seconds=n), 0) for n in seconds]
         shop.do(f"{tables}; {insert('events', rows)}")

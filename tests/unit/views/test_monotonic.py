@@ -46,7 +46,7 @@ CHANGING = {
 }
 
 
-def _changes_by(query: str) -> str | None:
+def changes_by(query: str) -> str | None:
     session = DraftSession(None)
     script = APPEND_ONLY + "CREATE TABLE keyed (id INT PRIMARY KEY NOT ENFORCED, x INT);" + query
     *definitions, select = parse_script(script)
@@ -58,12 +58,12 @@ def _changes_by(query: str) -> str | None:
 
 @pytest.mark.parametrize("query", GROWING)
 def test_results_that_only_grow(query: str) -> None:
-    assert _changes_by(query) is None
+    assert changes_by(query) is None
 
 
 @pytest.mark.parametrize("query", CHANGING)
 def test_results_that_change(query: str) -> None:
-    found = _changes_by(query)
+    found = changes_by(query)
     assert found is not None and CHANGING[query] in found
 
 
@@ -76,7 +76,7 @@ def test_no_row_leaves_a_generated_result_that_only_grows(
     monkeypatch.setattr(view_session, "TABLES", APPEND_ONLY)
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     queries = [Generator(seed * 500 + n).query() for n in range(150)]
-    growing = [*GROWING, *(query for query in queries if _changes_by(query) is None)]
+    growing = [*GROWING, *(query for query in queries if changes_by(query) is None)]
     before = {query: session.rows(query) for query in growing}
     for number in range(3):
         inserts = view_session.change(rng, number).split("; ")

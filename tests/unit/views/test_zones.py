@@ -292,4 +292,4 @@ def test_a_script_runs_in_its_zone(tmp_path: Path) -> None:
     assert days[date(2024, 11, 3)] == 25
     assert all(row["b"] - row["a"] == 24 * HOUR for row in shop.rows("w"))
     assert not shop.rows("w__late")
-    assert audit(shop.options, "default.w__view_figures_sql").equal
+    assert audit(shop.options, "default.w").equal

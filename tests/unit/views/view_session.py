@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from streamhouse.connectors.base import WrittenBatch
+from streamhouse.errors import NotStreamedError
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.statements.result_view import KeptResult, kept_result, kept_spec
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.build import Build
 from streamhouse.runtime.views.planned import view_spec
@@ -28,7 +30,7 @@ from streamhouse.runtime.views.spec import Strategy, ViewSpec
 from streamhouse.runtime.views.task import RefreshTask
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.syntax import Select
+from streamhouse.sql.syntax import Insert, Select
 from streamhouse.sql.views.statement import CreateMaterializedView
 
 TABLES = """
@@ -99,6 +101,16 @@ class ViewSession:
         session = self.session
         return view_spec(session, session.table((name,)), self._plan(name))
 
+    def appended(self, name: str, query: str) -> ViewSpec:
+        """The specification of an INSERT of a query into a new table without a key."""
+        self.execute(f"CREATE TABLE {name} AS SELECT * FROM ({query}) WHERE FALSE")
+        (statement,) = parse_script(f"INSERT INTO {name} {query}")
+        assert isinstance(statement, Insert)
+        target = self.session.table((name,))
+        kept = kept_result(self.session, statement, target, NotStreamedError("it joins"))
+        assert isinstance(kept, KeptResult)
+        return kept_spec(self.session, statement, target, kept)
+
     def _plan(self, name: str) -> ViewPlan:
         return self.session.materialized.defined(self.session.full((name,))).plan
 
@@ -140,11 +152,19 @@ class ViewSession:
 class ViewBatches:
     """Refreshes a view batch by batch, as its continuous query does, with what it keeps."""
 
-    def __init__(self, session: ViewSession, name: str, folder: Path, strategy: Strategy) -> None:
+    def __init__(
+        self,
+        session: ViewSession,
+        name: str,
+        folder: Path,
+        strategy: Strategy,
+        spec: ViewSpec | None = None,
+    ) -> None:
+        """`spec`: by default that of the view `name`."""
         self.state = folder / name / "state"
         self.state.mkdir(parents=True)
         query_id = str(uuid.uuid4())
-        spec = session.spec(name)
+        spec = spec or session.spec(name)
         self.spec = replace(spec, query_id=query_id, state=str(self.state), strategy=strategy)
         self.offset: Offset = {}
         self.strategies: Counter[str] = Counter()

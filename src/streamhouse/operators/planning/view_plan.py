@@ -82,6 +82,11 @@ class ViewPlan:
         return None if operator is None else operator.loses
 
     @property
+    def keyless(self) -> bool:
+        """Whether each batch appends the rows that it adds to a table without a key."""
+        return not self.key
+
+    @property
     def hidden(self) -> bool:
         """Whether the key is `HIDDEN_KEY`."""
         return self.tree.hashed is not None
@@ -150,10 +155,11 @@ def plan_view_into(
     columns: tuple[str, ...] = (),
     closed: bool = False,
 ) -> ViewPlan:
-    """Plan a SELECT whose result an INSERT keeps in `target`, which has a primary key.
+    """Plan a SELECT whose result an INSERT keeps in `target`, or appends to it if it has no key.
 
     Raises as `plan_view`; `columns` is the INSERT's column list. `closed`: a window that has been
-    closed for long enough does not change any more.
+    closed for long enough does not change any more. Without a key the result has each window once,
+    after a watermark has closed it.
     """
     windows = None
     with limited_depth(query):
@@ -165,13 +171,15 @@ def plan_view_into(
         result = tree_of(final, bounded.scans)
     if windows is not None:
         windows = windows.placed(result)
-        if not windows.column:
+        if target.primary_key and not windows.column:
             raise UnsupportedSqlError(
                 "table.exec.emit.allow-lateness needs the windows of the rows of "
                 f"{target.name[-1]}; add window_end to the SELECT and to the table"
             )
-    sink = Sink(result, target.primary_key, _covers(result, target.primary_key))
-    return replace(_plan(analyzed, bounded, target.columns, sink), windows=windows)
+    key = target.primary_key
+    sink = Sink(result, key, not key or _covers(result, key))
+    plan = _plan(analyzed, bounded, target.columns, sink)
+    return replace(plan, appends=not key, windows=windows)
 
 
 def _analyzed(query: Query, resolver: Resolver, windows: ClosedWindows | None) -> Analyzed:

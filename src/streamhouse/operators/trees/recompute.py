@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Limits, Scanner, opened
 from streamhouse.errors import QueryError
-from streamhouse.operators.operator import Operator, walk
+from streamhouse.operators.operator import WEIGHT, Operator, walk
 from streamhouse.operators.planning.view_plan import ViewPlan
+from streamhouse.operators.trees.arrangement import net
 from streamhouse.operators.trees.drawing import described
 from streamhouse.operators.trees.tree_sql import whole_sql
-from streamhouse.operators.trees.view_changes import view_changes
+from streamhouse.operators.trees.view_changes import bag_changes, view_changes
 
 if TYPE_CHECKING:
     import duckdb
@@ -63,12 +64,18 @@ class Recompute:
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The changes that turn the `kept` rows into the result: see `view_changes`.
 
-        They are row kinds, each with rows.
+        They are row kinds, each with rows. Without a key, see `bag_changes`.
         """
 
         def run(limits: Limits) -> Iterator[tuple[str, pa.RecordBatch]]:
             with self._opened(tables, now_ms, limits, {_KEPT: kept}) as connection:
-                yield from view_changes(connection, self.plan, _KEPT, f"({self._result})", updates)
+                if not self.plan.keyless:
+                    new = f"({self._result})"
+                    yield from view_changes(connection, self.plan, _KEPT, new, updates)
+                    return
+                new = f"SELECT *, 1 AS {WEIGHT} FROM ({self._result})"
+                both = f"({new} UNION ALL SELECT *, -1 AS {WEIGHT} FROM {_KEPT})"
+                yield from bag_changes(connection, net(self.plan.tree, both))
 
         return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
 

@@ -1,13 +1,19 @@
-"""The changes of a view's table that turn some rows into others, paired by the view's key."""
+"""The changes of a view's table that turn some rows into others.
+
+They are paired by the view's key; without a key they are a bag of rows that enter or leave.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.duckdb_engine import BATCH_ROWS
+from streamhouse.operators.operator import WEIGHT
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.sql.expressions.binder import quote
 
@@ -32,6 +38,25 @@ def view_changes(
         for batch in connection.sql(sql).to_arrow_reader(BATCH_ROWS):
             if batch.num_rows:
                 yield kind, batch
+
+
+def bag_changes(
+    connection: duckdb.DuckDBPyConnection, delta: str
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The change of a table without a key, of the SQL of rows with `WEIGHT`: `+I` and `-D`.
+
+    `WEIGHT` is the last column. No row enters and leaves at once.
+    """
+    for batch in connection.sql(delta).to_arrow_reader(BATCH_ROWS):
+        rows, weights = batch.drop_columns([WEIGHT]), batch.column(WEIGHT)
+        extremes = pc.min_max(weights).as_py()
+        if batch.num_rows and extremes["min"] < 0:
+            yield "-D", rows.filter(pc.less(weights, 0))
+            rows, weights = (each.filter(pc.greater(weights, 0)) for each in (rows, weights))
+        if extremes["max"] is not None and extremes["max"] > 1:
+            rows = rows.take(pa.array(np.repeat(np.arange(rows.num_rows), weights.to_numpy())))
+        if rows.num_rows:
+            yield "+I", rows
 
 
 def _difference(plan: ViewPlan, old: str, new: str) -> str:

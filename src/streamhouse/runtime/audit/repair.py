@@ -85,7 +85,7 @@ def repair(
     """
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
-    if view_audit.is_view(address):
+    if table.primary_key and view_audit.is_view(address):
         return _refreshed(address, where, dry_run)
     check_table(table)
     remove_dead_attempts(table, TableCommitter(address.warehouse, identifier, CHANGE_USER))

@@ -20,12 +20,19 @@ from streamhouse.operators.planning.closed_windows import LATE, seen_query
 from streamhouse.operators.planning.view_plan import plan_view_into
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.unread_commits import rows_of
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.audit.recorded_batches import Unread
 from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
+from streamhouse.runtime.state.checkpoint import (
+    VIEWS,
+    Checkpoint,
+    checkpoints_for,
+    checkpoints_of,
+    pipeline_of,
+)
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
@@ -54,7 +61,7 @@ def is_view(address: TableAddress) -> bool:
     table = address.open()
     if StoredView.of(table.options) is not None:
         return True
-    checkpoint = _checkpoint(address)
+    *_, checkpoint = _checkpoints(address)
     if _kept_select(checkpoint) is None:
         return False
     try:
@@ -66,11 +73,16 @@ def is_view(address: TableAddress) -> bool:
     return next(writers, None) not in others
 
 
-def opened_view(address: TableAddress) -> tuple[Session, ViewSpec, str]:
-    """A session, the specification of a view's query in it, and the text of the query."""
+def opened_view(
+    address: TableAddress, checkpoint: Checkpoint | None = None
+) -> tuple[Session, ViewSpec, str]:
+    """A session, the specification of a view's query in it, and the text of the query.
+
+    `checkpoint`: that of the query, if several append to the table.
+    """
     session = Session(address.warehouse)
     full = session.full(split_identifier(address.identifier))
-    kept = _kept_select(_checkpoint(address))
+    kept = _kept_select(checkpoint or _checkpoints(address)[0])
     table = session.table(full)
     if kept is None or session.materialized.find(full) is not None:
         view = session.materialized.defined(full)
@@ -82,9 +94,13 @@ def opened_view(address: TableAddress) -> tuple[Session, ViewSpec, str]:
     return session, replace(view_spec(session, table, plan), select=(text, tuple(columns))), text
 
 
-def _checkpoint(address: TableAddress) -> Checkpoint:
-    path = address.warehouse.get("warehouse", "")
-    return Checkpoint(checkpoints_of(path), VIEWS, address.identifier)
+def _checkpoints(address: TableAddress) -> list[Checkpoint]:
+    """The checkpoints of the queries that append to a table; else that of the view."""
+    root, name = checkpoints_of(address.warehouse.get("warehouse", "")), address.identifier
+    pipelines = sorted({pipeline_of(path) for path in root.glob(f"*/{name}*")} - {VIEWS})
+    own = (each for pipeline in pipelines for each in checkpoints_for(root, pipeline, name))
+    appending = [each for each in own if _kept_select(each) is not None]
+    return appending or [Checkpoint(root, VIEWS, name)]
 
 
 def _kept_select(checkpoint: Checkpoint) -> tuple[str, list[str], bool, str] | None:
@@ -106,16 +122,21 @@ def compare_view(address: TableAddress) -> Audit:
     The last refresh is that of the checkpoint on this machine. Raises `DataLossError` if a snapshot
     that it has read no longer exists.
     """
-    session, spec, text = opened_view(address)
-    checkpoint = _checkpoint(address)
+    audits = [_compared_with(address, each) for each in _checkpoints(address)]
+    return next((each for each in audits if each.differences), audits[0])
+
+
+def _compared_with(address: TableAddress, checkpoint: Checkpoint) -> Audit:
+    session, spec, text = opened_view(address, checkpoint)
     last, newest = checkpoint.logs.last_offset(), ViewPlanner(spec).newest({})
     # The first word is the text of the query as the script has it; the second is the table.
     current = bool(last) and last["view"].split()[-1] == newest["view"].split()[-1]
-    if spec.plan.windows is not None:
+    if spec.plan.windows is not None or spec.plan.keyless:
         if not current:
             raise TableError(
-                f"view {address.identifier} has windows as they were when a watermark closed them, "
-                "which only the checkpoint of its pipeline knows; audit it on that machine"
+                f"view {address.identifier} has rows as they were when a batch appended them or a "
+                "watermark closed their windows, which only the checkpoint of its pipeline knows; "
+                "audit it on that machine"
             )
         return Comparison(session, spec, text).at(last, checkpoint.known_id())
     if not current:
@@ -220,11 +241,24 @@ class Comparison:
         ) as connection:
             connection.execute(f"CREATE TEMP TABLE actual AS SELECT {listed} FROM {_VIEW}")
             connection.execute(f"CREATE TEMP TABLE expected AS SELECT {listed} FROM {self._sql}")
+            if self._spec.plan.keyless:
+                connection.register("others", self._written_by_others(snapshot or 0))
+                connection.execute(f"INSERT INTO expected SELECT {listed} FROM others")
             real = [c.name for c in self._columns if c.type in ("DOUBLE", "FLOAT")]
             key = () if self._spec.plan.hidden else self._spec.plan.key
             found = tuple(differences(connection, key, real, _equal))
             count = connection.sql("SELECT count(*) FROM actual").fetchall()[0][0]
         return count, found
+
+    def _written_by_others(self, last: int) -> pa.Table:
+        """The rows that others have appended up to a snapshot, as they were written."""
+        numbers = []
+        for snapshot in self._table.snapshots.newest_first(last):
+            if snapshot.total_record_count == 0:
+                break
+            if snapshot.commit_kind == "APPEND" and snapshot.commit_user != self._writer:
+                numbers.append(snapshot.id)
+        return rows_of(self._table, numbers[::-1])
 
     @property
     def _sql(self) -> str:

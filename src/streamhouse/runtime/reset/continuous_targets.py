@@ -111,7 +111,7 @@ def _collect(
         return
     continuous = targets.setdefault(repr(address), ContinuousTarget(address))
     location = CheckpointLocation.of(draft.settings, name, root, address)
-    if planned.view is not None:
+    if planned.view is not None and not planned.view.keyless:
         location = replace(location, pipeline=VIEWS)
     if location not in continuous.locations:
         continuous.locations.append(location)

@@ -27,7 +27,7 @@ class ViewInputTables(ResolverAround):
 
     def __init__(self, session: Session, view: Name) -> None:
         super().__init__(session)
-        self._session, self._view = session, view
+        self._session, self.owner = session, view
         self._inputs: dict[Name, TableInfo] = {}
         """The input table of each source, by the source's name."""
 
@@ -43,7 +43,7 @@ class ViewInputTables(ResolverAround):
         full = self._session.full(name)
         if self._session.is_temporary(full):
             full = self.table(name).name
-        return full[1:] if full[0] == self._view[0] else full
+        return full[1:] if full[0] == self.owner[0] else full
 
     def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         info = self._session.table(name, as_of)
@@ -54,7 +54,7 @@ class ViewInputTables(ResolverAround):
         return self._inputs[info.name]
 
     def _input(self, source: TableInfo) -> TableInfo:
-        catalog, database, view = self._view
+        catalog, database, view = self.owner
         if not source.capabilities.stream:
             raise UnsupportedSqlError(
                 f"view {database}.{view}: {source.name[-1]} is a {source.connector} table, whose "

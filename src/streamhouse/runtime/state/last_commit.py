@@ -11,7 +11,7 @@ from pathlib import Path
 
 from streamhouse.durable_files import replace_text
 from streamhouse.errors import DataLossError
-from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.paimon.catalog.table_address import TableAddress
 
 _NAME = "last-commit.json"
 
@@ -19,9 +19,9 @@ _NAME = "last-commit.json"
 class LastCommit:
     """The record of one query's last commit, in its checkpoint's `folder`; driver only."""
 
-    def __init__(self, spec: QuerySpec, folder: Path) -> None:
-        self._target = spec.target if spec.sink is None else None
-        self._user = spec.query_id
+    def __init__(self, target: TableAddress | None, query_id: str, folder: Path) -> None:
+        """`target`: None if it is no Paimon table; then nothing is recorded."""
+        self._target, self._user = target, query_id
         self._path = folder / _NAME
         self._seen = 0
         """Up to which snapshot the target's commits are known."""

@@ -100,7 +100,8 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
     return [
         *drawn(plan.tree),
         f"{strategy}{'; at most once a second as time passes' if plan.timed else ''}; "
-        f"{'one thread' if plan.ordered else 'several threads'}; writes the rows that differ",
+        f"{'one thread' if plan.ordered else 'several threads'}; "
+        f"{'appends the rows that are added' if plan.keyless else 'writes the rows that differ'}",
         *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
         f"view: {'.'.join(name)}, exactly-once",
         f"DuckDB: {plan.query.sql}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -74,8 +74,11 @@ def kept_result(
     if _RAW in statement.query.text:
         raise refused
     given = given_columns(target, statement)
-    if keeps_result(target) and not statement.partition:
-        inputs = session.materialized.inputs(target.name)
+    appended = target.connector == "paimon" and not target.primary_key
+    if (appended or keeps_result(target)) and not statement.partition:
+        # Several queries may append to a table, and each has input tables of its own.
+        own = session.result_table(result_name(target.name, "view")) if appended else target.name
+        inputs = session.materialized.inputs(own)
 
         def planned(closed: bool) -> ViewPlan:
             return session.plans.plan(
@@ -85,7 +88,10 @@ def kept_result(
 
         with _refusing(refused):
             plan = planned(closed=False)
-        if lateness_ms(session):
+        if appended and plan.changes_by is not None:
+            with _refusing_changes(statement, _NO_KEY, plan.changes_by):
+                plan = planned(closed=True)
+        elif not appended and lateness_ms(session):
             try:
                 plan = planned(closed=True)
             except NoWindowsError:
@@ -120,7 +126,7 @@ def kept_result(
 def kept_spec(session: Session, statement: Insert, target: TableInfo, kept: KeptResult) -> ViewSpec:
     """The specification of the query that keeps the result of an INSERT in its target."""
     text = with_full_names(statement.query, kept.inputs.stored_name)
-    windowed = windows(parse_query(statement.query).tree)
+    windowed = not kept.plan.keyless and windows(parse_query(statement.query).tree)
     freshness_s = early_fire_ms(session) / 1000 if windowed else 0.0
     return replace(view_spec(session, target, kept.plan, freshness_s), select=(text, kept.columns))
 
@@ -134,6 +140,7 @@ def _reason(refused: SqlError) -> str:
     return refused.message.split(";")[0]
 
 
+_NO_KEY = "the table has no primary key"
 _CHANGING = "Write to a table with a PRIMARY KEY, or CREATE MATERIALIZED VIEW … AS SELECT"
 
 
@@ -150,11 +157,20 @@ def _closed(
     If there is none, raises `UnsupportedSqlError` for a target that takes inserts only, which says
     why; returns None for others.
     """
-    try:
+    if only_inserts is None or not isinstance(statement, Insert):
+        with suppress(UnsupportedSqlError):
+            return _view(session, statement, name, columns, (), closed=True)
+        return None
+    with _refusing_changes(statement, only_inserts, changing):
         return _view(session, statement, name, columns, (), closed=True)
+
+
+@contextmanager
+def _refusing_changes(statement: Insert, only_inserts: str, changing: str) -> Iterator[None]:
+    """For a result without closed windows, raise the error that says why it cannot change."""
+    try:
+        yield
     except UnsupportedSqlError as why:
-        if only_inserts is None or not isinstance(statement, Insert):
-            return None
         waits = "" if isinstance(why, NoWindowsError) else f"; {why.message}"
         raise UnsupportedSqlError.at(
             statement.position,
@@ -231,5 +247,5 @@ def _reading(
 def _only_inserts(target: TableInfo) -> str | None:
     """Why a target takes inserts only; None if it takes updates and deletes."""
     if target.connector == "paimon":
-        return None if target.primary_key else "the table has no primary key"
+        return None if target.primary_key else _NO_KEY
     return registry.connector(target.connector).refused_changes(target)

@@ -8,8 +8,10 @@ its target already (decision 230).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from streamhouse.connectors.specs import SourceSpec
@@ -21,15 +23,23 @@ from streamhouse.paimon.changelog.commit_order import (
     has_compacted_files,
     has_several_buckets,
 )
-from streamhouse.paimon.changelog.consumers import Consumers, is_orphaned, query_consumer
+from streamhouse.paimon.changelog.consumers import QUERY, Consumers, is_orphaned, query_consumer
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.paimon.storage.table_identity import Identity
+from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.audit.recompute import same_results
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
+from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for, pipeline_of
 from streamhouse.runtime.state.recorded_query import BoundTables, definition_json, spec_of
-from streamhouse.runtime.state.table_writers import StreamingWriter, has_rows, other_writers
+from streamhouse.runtime.state.table_writers import (
+    StreamingWriter,
+    has_rows,
+    lineage_definitions,
+    other_writers,
+)
 from streamhouse.runtime.statements.result_view import result_name
+from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
 from streamhouse.sql.views.stored_view import StoredView
 
@@ -72,7 +82,8 @@ def _check_resumed(
             "dropped and created again, or declared in another place. The rows written so far are "
             f"not in it, and would not be written again; {_ANEW}"
         )
-    _check_emptied(spec, notice)
+    if spec.sink is None:
+        _check_emptied(spec, notice)
     unfinished = checkpoint.logs.unfinished()
     recreated = now.recreated_lookups(then)
     if recreated and (spec.query.scan.changelog or unfinished):
@@ -93,17 +104,90 @@ def _check_resumed(
             "same results as before"
         )
     elif other_select:
-        notice(
-            f"the SELECT of {name} in pipeline '{checkpoint.pipeline}' has changed; it goes on "
-            "where the old one stopped, and rows written so far stay. To compute all of them "
-            "anew, run the script once with --from-scratch"
-        )
+        notice(_goes_on(name, checkpoint))
 
 
-def _check_emptied(spec: QuerySpec, notice: Notice) -> None:
-    """Raise `DataLossError` if a statement removed rows of the target that may be retracted."""
-    if spec.sink is not None:
+def check_appending(spec: ViewSpec, checkpoint: Checkpoint, notice: Notice) -> None:
+    """As `check_start`, for a query that appends a result to a table without a key.
+
+    Another SELECT goes on if it returns windows, each once. Else the rows that it would have added
+    before are not known.
+    """
+    name, newest = spec.target.identifier, checkpoint.logs.newest()
+    if not newest:
+        own = _own_ids(spec, checkpoint)
+        streams = other_writers(spec.target, own).streams
+        same = (each for each in streams if _is_orphaned(spec, each) or _has_result(spec, each))
+        for writer in (*same, *_lost_writers(spec, own)):
+            raise _doubled(name, writer)
         return
+    fingerprint, table = newest.get("view", "? ?").split()
+    same = fingerprint == spec.fingerprint
+    known = (checkpoint.previous() or {}).get("id") == spec.query_id
+    is_table = table == Identity(spec.target.open()).digest
+    if not (known and is_table and (same or spec.plan.windows is not None)):
+        raise DataLossError(
+            f"the query in {checkpoint.path} has appended the result of another SELECT, or to "
+            f"another table: its SELECT has changed, or {name} or a table of the SELECT was "
+            f"dropped and created again. The rows written so far may be wrong or missing; {_ANEW}"
+        )
+    _check_emptied(spec, notice)
+    if not same:
+        notice(_goes_on(name, checkpoint))
+
+
+def _lost_writers(spec: ViewSpec, own: set[str]) -> Iterator[StreamingWriter]:
+    """Queries that have neither a lineage nor a consumer: their checkpoints were deleted.
+
+    The names of their data files have a batch and an attempt; statements have no attempts.
+    """
+    table = spec.target.open()
+    known = {*own, *lineage_definitions(spec.target)}
+    known |= {each.id.removeprefix(QUERY) for each in Consumers(table).all()}
+    for snapshot in table.snapshots.newest_first():
+        if snapshot.total_record_count == 0:
+            return
+        user, before = snapshot.commit_user, snapshot.id - 1
+        if snapshot.commit_kind == "APPEND" and user not in known:
+            known.add(user)
+            named = re.compile(rf"{query_tag(user)}-b\d+-[0-9a-f]{{12}}-".encode())
+            if any(map(named.search, table.changes(before, snapshot.id))):
+                yield StreamingWriter(user, None, f"the query {user}, whose checkpoint is gone")
+
+
+def _has_result(spec: ViewSpec, writer: StreamingWriter) -> bool:
+    """Whether a writer appends the same result; known on the machine of its checkpoint."""
+    consumer = Consumers(spec.target.open()).get(query_consumer(writer.commit_user))
+    if consumer is None or consumer.checkpoint is None:
+        return False
+    path = Path(consumer.checkpoint)
+    record = Checkpoint(path.parents[1], pipeline_of(path), path.name).previous()
+    return record is not None and _appended(record["definition"]) == _appended(spec.definition)
+
+
+def _appended(definition: str) -> str:
+    """The SELECT of an appended result, without the pipeline in the names of its input tables."""
+    return re.sub(r"__view_\w+__in_", "__in_", json.dumps(json.loads(definition).get("select")))
+
+
+def _goes_on(name: str, checkpoint: Checkpoint) -> str:
+    return (
+        f"the SELECT of {name} in pipeline '{checkpoint.pipeline}' has changed; it goes on where "
+        "the old one stopped, and rows written so far stay. To compute all of them anew, run the "
+        "script once with --from-scratch"
+    )
+
+
+def _own_ids(spec: QuerySpec | ViewSpec, checkpoint: Checkpoint) -> set[str]:
+    """The ids of a query, and of all queries of its pipeline that have written its target."""
+    root, own = checkpoint.path.parent.parent, {spec.query_id}
+    for other in checkpoints_for(root, checkpoint.pipeline, spec.target.identifier):
+        own |= {*other.former_ids(), *filter(None, [other.known_id()])}
+    return own
+
+
+def _check_emptied(spec: QuerySpec | ViewSpec, notice: Notice) -> None:
+    """Raise `DataLossError` if a statement removed rows of the target that may be retracted."""
     name = spec.target.identifier
     for snapshot in spec.target.open().snapshots.newest_first():
         if snapshot.commit_user == spec.query_id:
@@ -112,7 +196,7 @@ def _check_emptied(spec: QuerySpec, notice: Notice) -> None:
             break
     else:
         return
-    if spec.query.merging.signed:
+    if isinstance(spec, QuerySpec) and spec.query.merging.signed:
         raise DataLossError(
             f"all rows of {name} were removed since its query has written it, and later updates "
             f"would retract values that are gone; {_ANEW}"
@@ -146,11 +230,7 @@ def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
     if spec.sink is not None:
         return
     name = spec.target.identifier
-    root = checkpoint.path.parent.parent
-    own = {spec.query_id}
-    for other in checkpoints_for(root, checkpoint.pipeline, name):
-        own |= {*other.former_ids(), *filter(None, [other.known_id()])}
-    for writer in other_writers(spec.target, own).streams:
+    for writer in other_writers(spec.target, _own_ids(spec, checkpoint)).streams:
         definition = None if writer.definition is None else json.loads(writer.definition)
         if definition is None:
             if _is_orphaned(spec, writer):
@@ -202,7 +282,7 @@ def _doubled(name: str, writer: StreamingWriter) -> StreamhouseError:
     )
 
 
-def _is_orphaned(spec: QuerySpec, writer: StreamingWriter) -> bool:
+def _is_orphaned(spec: QuerySpec | ViewSpec, writer: StreamingWriter) -> bool:
     """Whether a query's checkpoint was deleted."""
     consumer = Consumers(spec.target.open()).get(query_consumer(writer.commit_user))
     return consumer is not None and is_orphaned(consumer)

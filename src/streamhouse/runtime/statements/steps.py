@@ -84,10 +84,7 @@ def _planned(
     if isinstance(planned, ResultView):
         create = planned.create
         if create.closed:
-            note(
-                f"{'.'.join(create.name[1:])}: gets each window once, when the watermark has "
-                "passed its end; later rows go to a table of late rows"
-            )
+            _note_closed(create.name, note)
         else:
             _note_recomputed(create.name, note)
         session.materialized.create(create)
@@ -103,10 +100,14 @@ def _planned(
         yield from steps(session, planned.rest, note)
     elif isinstance(planned, KeptResult):
         assert target is not None
+        session.materialized.reserved.add(planned.inputs.owner)
         for feed in planned.inputs.create(statement.position):
             yield from steps(session, feed, note)
         yield Step(statement, None, target, view=planned.plan, kept=planned)
-        _note_recomputed(target.name, note)
+        if not planned.plan.keyless:
+            _note_recomputed(target.name, note)
+        elif planned.plan.windows is not None:
+            _note_closed(target.name, note)
         _note_shared_keys(target, planned.plan, note)
     else:
         yield Step(statement, None, target, tuple(planned))
@@ -127,6 +128,13 @@ def _note_recomputed(result: Name, note: Note) -> None:
     note(
         f"{'.'.join(result[1:])}: at each change of a table that the SELECT reads, the result "
         "is updated from that change, or computed again and compared; EXPLAIN says which"
+    )
+
+
+def _note_closed(result: Name, note: Note) -> None:
+    note(
+        f"{'.'.join(result[1:])}: gets each window once, when the watermark has passed its end; "
+        "later rows go to a table of late rows"
     )
 
 

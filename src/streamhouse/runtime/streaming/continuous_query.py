@@ -42,7 +42,8 @@ class ContinuousQuery(JobQuery):
             self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             self.spec = replace(spec, query_id=checkpoint.query_id())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
-        self._last_commit = LastCommit(self.spec, checkpoint.path)
+        target = self.spec.target if self.spec.sink is None else None
+        self._last_commit = LastCommit(target, self.spec.query_id, checkpoint.path)
         self._lineage: Lineage | None = None
         self._open = ExitStack()
 

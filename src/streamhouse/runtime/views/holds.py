@@ -1,4 +1,8 @@
-"""Keeps the snapshots that a view reads, and those in which it finds its commits, from expiring."""
+"""Keeps the snapshots that a view reads, and those in which it finds its commits, from expiring.
+
+They are those from the last batch in Spark's commit log on, since a batch that was interrupted runs
+again: it must find its commit, and, without kept rows, needs all rows from before it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import time
 
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.retention_holds import EVERY_S
+from streamhouse.runtime.state.retention_holds import EVERY_S, first_position
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
 
@@ -21,8 +25,8 @@ class ViewHolds:
         self._id = query_consumer(spec.query_id)
         self._lock = threading.Lock()
         self._held_at = float("-inf")
-        self._last: Offset = checkpoint.logs.last_offset()
         self._kept: Offset | None = None
+        self._before = 1
         self.replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
         """Whether no interrupted refresh of an earlier run is left to run again."""
 
@@ -30,24 +34,42 @@ class ViewHolds:
         """Keep the snapshots of an earlier refresh, too, as a build reads them; None: no more."""
         self._kept = offset
 
-    def batch_done(self, end: Offset) -> None:
-        """Note that the refresh up to `end` has been committed."""
-        self.replayed, self._last = True, end
+    def prepare(self) -> None:
+        """Create the consumers, before the query starts.
 
-    def tick(self) -> None:
-        """Refresh the consumers, and move them forward, if that is due."""
+        Raises the `DataLossError` of `first_position` for a table without a key.
+        """
+        spec, target = self._spec, self._spec.target.open()
+        if spec.plan.keyless and not self.replayed and Consumers(target).get(self._id) is None:
+            first_position(target, spec.query_id, self._checkpoint)
+        self.tick()
+
+    def batch_begins(self) -> None:
+        """Note the newest snapshot of the view's table before a batch's commit."""
+        if self.replayed:
+            self._before = self._spec.target.follow().latest_snapshot_id() or 1
+
+    def batch_done(self) -> None:
+        """Note that a refresh has been committed."""
+        self.replayed = True
+
+    def tick(self) -> bool:
+        """Refresh the consumers, and move them forward, if that is due; returns whether it was."""
         if time.monotonic() - self._held_at < EVERY_S:
-            return
+            return False
         with self._lock:
             self._held_at = time.monotonic()
-            vector = (self._kept or self._last).get("vector", {})
+            target, logs = self._spec.target.follow(), self._checkpoint.logs
+            newest = target.latest_snapshot_id() or 1
+            vector = (self._kept or logs.last_offset()).get("vector", {})
             for key, address in self._spec.tables.items():
                 snapshot = int(vector.get(key, {}).get("snapshot", 1))
                 # A table that cannot be written is read without a consumer.
                 with contextlib.suppress(OSError):
                     self._hold(Consumers(address.follow()), snapshot)
-            target = self._spec.target.follow()
-            self._hold(Consumers(target), target.latest_snapshot_id() or 1)
+            done = logs.last_logged() <= logs.last_committed()
+            self._hold(Consumers(target), newest if done else self._before)
+        return True
 
     def _hold(self, consumers: Consumers, snapshot: int) -> None:
         consumers.hold(self._id, snapshot, self._checkpoint.path)

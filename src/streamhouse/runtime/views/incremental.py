@@ -25,7 +25,7 @@ from streamhouse.operators.trees.arrangement import net
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
 from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, in_parts
-from streamhouse.operators.trees.view_changes import view_changes
+from streamhouse.operators.trees.view_changes import bag_changes, view_changes
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import producer
@@ -119,8 +119,13 @@ class IncrementalView:
 
             def read() -> Changes:
                 nonlocal wrote
-                updates = keeps_updates(self._table)
-                for change in view_changes(connection, self._spec.plan, old, new, updates):
+                plan, updates = self._spec.plan, keeps_updates(self._table)
+                found = (
+                    bag_changes(connection, f"SELECT * FROM {delta}")
+                    if plan.keyless
+                    else view_changes(connection, plan, old, new, updates)
+                )
+                for change in found:
                     wrote = True
                     yield change
 
@@ -203,6 +208,9 @@ class IncrementalView:
         if kept is None:
             self.stale = True
             raise UnsuitableError("what the view keeps is not computed yet")
+        if spec.plan.keyless:
+            # The rows that its table has do not matter.
+            return kept
         before = next((each for each in found if dict(each.offset) == dict(start)), None)
         if before is None or not self._is_of_query(before):
             # A query that another one has replaced for a time may fit rows that were kept earlier.
@@ -223,7 +231,8 @@ class IncrementalView:
                 raise UnsuitableError(f"its inputs have fewer than {SMALL_ROWS:,} rows")
             return
         rows = max(rows, SMALL_ROWS)
-        if changed > rows * LARGE_CHANGE:
+        # Without a key the whole result would be computed twice.
+        if changed > rows * LARGE_CHANGE and not self._spec.plan.keyless:
             self.stale = True
             raise UnsuitableError("much has changed")
         sources = self._changed_sources(kept.kept_at, end)
@@ -279,13 +288,15 @@ class IncrementalView:
                 yield source
 
 
-def is_committed(table: Table, query_id: str, batch: int) -> bool:
+def is_committed(table: Table, query_id: str, batch: int, shared: bool = False) -> bool:
     """Whether a batch has been committed in an earlier run, as the last one of the view's table.
 
-    What it has kept is there, too: that is saved before the commit.
+    What it has kept is there, too: that is saved before the commit. `shared`: commits of others do
+    not count.
     """
-    changing = (each for each in table.snapshots.newest_first() if _changes_rows(each))
-    last = next(changing, None)
+    snapshots = table.snapshots.newest_first()
+    counted = (each for each in snapshots if not shared or each.commit_user == query_id)
+    last = next(filter(_changes_rows, counted), None)
     return last is not None and (last.commit_user, last.commit_identifier) == (query_id, batch)
 
 

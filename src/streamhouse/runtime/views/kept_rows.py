@@ -1,4 +1,4 @@
-"""What all views of a folder of checkpoints keep between refreshes: reported, and removed."""
+"""What all views, and queries that append, keep between refreshes: reported, and removed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Any
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of, pipeline_folder
+from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.state.manifest import Manifest
-from streamhouse.state.store import StateStore
+from streamhouse.state.store import FOLDER, StateStore
 
 
 def kept_rows(warehouse: str, root: Path | None, view: str | None = None) -> list[dict[str, Any]]:
     """What each view of a warehouse keeps, or one, `database.name`; by name.
 
-    `root` is the folder of checkpoints, by default that of the warehouse.
+    `root` is the folder of checkpoints, by default that of the warehouse. The name of a query that
+    appends is that of its checkpoint.
     """
-    root = root or checkpoints_of(warehouse)
-    folder = pipeline_folder(root, VIEWS)
-    names = [view] if view is not None else sorted(path.name for path in folder.glob("*"))
-    manifests = ((name, StateStore.of(Checkpoint(root, VIEWS, name).path).newest) for name in names)
+    stores = (root or checkpoints_of(warehouse)).glob(f"*/{view or '*'}/{FOLDER}")
+    manifests = (
+        (path.parent.name, StateStore(path).newest)
+        for path in sorted(stores, key=lambda path: path.parent.name)
+    )
     return [_record(name, manifest) for name, manifest in manifests if manifest is not None]
 
 

@@ -46,7 +46,7 @@ def net_change(
     The rows of those keys before the change are not among them. Raises `UnknownChangeError`.
     """
     table = address.open()
-    _check(table, start, end)
+    check_history(table, start, end)
     first, last = int(start["snapshot"]), int(end["snapshot"])
     columns, key = list(source.scan.columns), list(source.key)
     evolved = address.schema_id not in (None, table.schema_id)
@@ -83,7 +83,7 @@ def _is_read_alike(table: Table, planned: Table, columns: Sequence[str]) -> bool
     )
 
 
-def _check(table: Table, start: dict[str, Any], end: dict[str, Any]) -> None:
+def check_history(table: Table, start: dict[str, Any], end: dict[str, Any]) -> None:
     """Raise `UnknownChangeError` if the two positions are not of one history of the table."""
     if not start["table"] == end["table"] == Identity(table).digest:
         raise UnknownChangeError("it was created anew")

@@ -15,6 +15,7 @@ from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import shared_folder
+from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.runtime.state.table_writers import has_rows
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
@@ -57,6 +58,8 @@ class ViewQuery(JobQuery):
                 state=str(StateStore.of(checkpoint.path).folder),
             )
             self._builder = Builder(self.spec.target.identifier, self._run.folder)
+            appended = self.spec.target if self.spec.plan.keyless else None
+            self._last_commit = LastCommit(appended, self.spec.query_id, checkpoint.path)
 
     @property
     def targets(self) -> list[TableAddress]:
@@ -94,9 +97,10 @@ class ViewQuery(JobQuery):
             self._replica.remove_leftovers()
 
     def prepare(self) -> None:
+        self._last_commit.check()
         self.progress.planner = ViewPlanner(self.spec)
         self._holds = ViewHolds(self.spec, self._checkpoint)
-        self._holds.tick()
+        self._holds.prepare()
         self.progress.holds = self._holds
         self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
@@ -112,7 +116,9 @@ class ViewQuery(JobQuery):
         )
 
     def _count_rows(self) -> None:
-        """Count the rows of the view for its metrics, unless that takes long."""
+        """Count the rows of the view for its metrics, unless that takes long, or others append."""
+        if self.spec.plan.keyless:
+            return
         table = self.spec.target.open()
         latest = table.latest_snapshot_id()
         records = table.snapshot(latest).total_record_count or 0 if latest else 0
@@ -121,6 +127,7 @@ class ViewQuery(JobQuery):
             self.metrics.count_view(sum(batch.num_rows for batch in batches))
 
     def commit(self, frame: DataFrame) -> CountedBatch | None:
+        retried(self._holds.batch_begins)
         with self.progress.batch():
             batch = self._committer.commit(frame)
         if batch is None:
@@ -135,9 +142,10 @@ class ViewQuery(JobQuery):
             if report["open_since"] is not None:
                 note_open_since(self._run.folder, end, report["open_since"])
         self.progress.last_offset = end
-        self._holds.batch_done(end)
+        self._holds.batch_done()
         changes = batch.total("changes")
-        files = {self.spec.target.identifier: 1} if batch.messages else {}
+        levels = batch.messages and not self.spec.plan.keyless
+        files = {self.spec.target.identifier: 1} if levels else {}
         late = sum(report["late"] for report in batch.reports)
         return CountedBatch(changes.total(), changes, batch.commit, files, late=late)
 
@@ -153,12 +161,16 @@ class ViewQuery(JobQuery):
                 return
             self._run.pause(_LOOK_S)
 
+    def stopped(self) -> None:
+        self._last_commit.note()
+
     def release(self) -> None:
         self._builder.stop()
 
     def tick(self) -> None:
         if self._run.started:
-            retried(self._holds.tick)
+            if retried(self._holds.tick):
+                self._last_commit.note()
             self._builder.tick(self._holds)
 
 
@@ -166,13 +178,15 @@ def _with_current_log(spec: ViewSpec, checkpoint: Checkpoint) -> ViewSpec:
     """The view with the id of its checkpoint, which is replaced if its table has later batches.
 
     Then the checkpoint is an older copy, or lost its newest files. The next refresh of a new query
-    writes what differs.
+    writes what differs. For a table without a key raises the `DataLossError`.
     """
     own = replace(spec, query_id=checkpoint.query_id())
     try:
         log = BatchLog(checkpoint.path, checkpoint.logs.last_batch())
         BatchCommitter(own).check_log(log)
     except DataLossError:
+        if spec.plan.keyless:
+            raise
         checkpoint.clear()
         return replace(spec, query_id=checkpoint.query_id())
     return own

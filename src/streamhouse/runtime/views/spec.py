@@ -133,8 +133,8 @@ class ViewSpec:
 
     def open_sink(self) -> Sink:
         """The view's table as a sink."""
-        columns = self.target.planned().columns
-        return SinkSpec("paimon", {}, columns, self.target).open()
+        columns, keyless = self.target.planned().columns, self.plan.keyless
+        return SinkSpec("paimon", {}, columns, self.target, commutes=keyless).open()
 
     @property
     def lookup_journal(self) -> None:
@@ -154,7 +154,8 @@ class ViewSpec:
     def definition(self) -> str:
         """The query as JSON, for the checkpoint."""
         scans = self.plan.query.scans
-        first = list(scans[0].table.name) if scans else []
+        # A stream over the first table is another query of a table to which several append.
+        first = list(scans[0].table.name) if scans and not self.plan.keyless else []
         return json.dumps(
             {
                 "query": {"scan": {"table": {"name": first}}},

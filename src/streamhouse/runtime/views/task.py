@@ -34,14 +34,16 @@ from streamhouse.runtime.views.incremental import (
     keeps_updates,
 )  # fmt: skip
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
+from streamhouse.runtime.views.net_change import UnknownChangeError, check_history
 from streamhouse.runtime.views.spec import Strategy, ViewSpec
 from streamhouse.runtime.views.windows.late_changes import NOW_MS
 from streamhouse.runtime.views.windows.late_rows import LateWriter
-from streamhouse.source import of_kind
+from streamhouse.source import Offset, of_kind
 from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.state.segment import StateError
 
 log = logging.getLogger("streamhouse.views")
+FROM_SCRATCH = "run the script once with --from-scratch to compute its targets anew"
 _LONG_S = 1.0
 """A refresh that takes longer may leave much memory behind."""
 _NOTED_EVERY_S = 0.25
@@ -128,10 +130,9 @@ class RefreshTask:
         for kind, batch in computed(table):
             if plan.appends and kind != "+I":
                 raise DataLossError(
-                    f"view {table.identifier}: rows leave the result, and what reads it takes "
-                    "inserts only. A table of the query was overwritten or truncated, or the query "
-                    "has changed; run the script once with --from-scratch to compute its targets "
-                    "anew"
+                    "rows leave the result, and its table or what reads it takes inserts only. A "
+                    "table of the query was overwritten or truncated, or the query has changed; "
+                    f"{FROM_SCRATCH}"
                 )
             rows = conformed(pa.Table.from_batches([batch]), table.arrow_schema)
             self.changes[kind] += rows.num_rows
@@ -140,9 +141,12 @@ class RefreshTask:
     def _changed(self, table: Table) -> Changes:
         """What has changed in a view without windows that are closed."""
         spec, view = self._spec, IncrementalView(self._spec, self._task, table)
-        if is_committed(table, spec.query_id, self._task.batch):
+        if is_committed(table, spec.query_id, self._task.batch, spec.plan.keyless):
             self.strategy = "incremental"
             return
+        if spec.plan.keyless:
+            self._check_offset(self._task.end)
+            self._check_offset(self._task.start or self._task.end)
         if spec.strategy != "recompute":
             yield from self._incremental(view)
         if self.strategy == "recompute":
@@ -150,6 +154,20 @@ class RefreshTask:
             yield from self._recompute(table)
             view.recomputed(self.changes.total() > 0, time.monotonic() - began)
             self.stale = view.stale
+
+    def _check_offset(self, offset: Offset) -> None:
+        """Raise `DataLossError` if the rows of a table without a key at an offset are not known."""
+        if offset["view"] != self._task.end["view"]:
+            raise DataLossError(f"it was created anew, or its query has changed; {FROM_SCRATCH}")
+        for key, address in self._spec.tables.items():
+            position = offset["vector"][key]
+            try:
+                check_history(address.open(), position, position)
+            except UnknownChangeError as error:
+                raise DataLossError(
+                    f"the rows that {address.identifier} had are not known, since {error}; "
+                    f"{FROM_SCRATCH}"
+                ) from None
 
     def _incremental(self, view: IncrementalView) -> Changes:
         """The changes as what is kept gives them; sets `strategy` unless it is not suitable."""
@@ -170,14 +188,21 @@ class RefreshTask:
             view.drop()
 
     def _recompute(self, table: Table) -> Changes:
-        recompute = Recompute(self._spec.plan)
+        spec, start = self._spec, self._task.start
+        recompute = Recompute(spec.plan)
         latest = table.latest_snapshot_id()
-        tables = self._inputs.scanner(self._spec.plan.query)
-        if latest is None:
+        tables = self._inputs.scanner(spec.plan.query)
+        if latest is None or (spec.plan.keyless and not start):
             return (("+I", batch) for batch in recompute.whole(tables, self._task.now_ms))
 
         def kept() -> Iterator[pa.RecordBatch]:
-            return table.read(snapshot=latest)
+            if not spec.plan.keyless:
+                yield from table.read(snapshot=latest)
+                return
+            before = ViewInputs(spec, start).scanner(spec.plan.query)
+            for batch in recompute.whole(before, self._task.now_ms):
+                rows = pa.Table.from_batches([batch])
+                yield from conformed(rows, table.arrow_schema).to_batches()
 
         rows = table.arrow_schema, kept
         return recompute.changes(tables, self._task.now_ms, rows, keeps_updates(table))
@@ -189,11 +214,11 @@ class RefreshTask:
         before, after = map(spec.closed_at, (task.start, task.end))
         latest = table.latest_snapshot_id()
         has_rows = latest and table.snapshot(latest).total_record_count != 0
+        has_rows = has_rows and not spec.plan.keyless  # Others may have written these.
         if not task.start and has_rows and not is_committed(table, spec.query_id, task.batch):
             raise DataLossError(
-                f"view {table.identifier}: it has rows of windows, but its checkpoint is lost, so "
-                "it is not known which windows come next; run the script once with --from-scratch "
-                "to compute its targets anew"
+                "it has rows of windows, but its checkpoint is lost, so it is not known which "
+                f"windows come next; {FROM_SCRATCH}"
             )
         windows = [late.window for late in spec.plan.windows.late]
         if after is None or (
