@@ -46,6 +46,13 @@ class Table:
         return [column for column in self.columns if not column[1].upper().startswith("AS ")]
 
     @property
+    def time_place(self) -> int:
+        """The place of the time among the stored columns; the first one has the text of others."""
+        names = [name for name, _ in self.stored]
+        found = re.match(r"watermark\s+for\s+`?(\w+)", self.watermark, re.I)
+        return names.index(found[1]) if found and found[1] in names else 0
+
+    @property
     def ddl(self) -> str:
         """Its statement, with a key if its rows are unique by that, which Flink does not check."""
         columns = [f"`{name}` {kind}" for name, kind in self.columns]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.views.flink_programs import Program, programs, remaining
+from tests.unit.views.flink_programs import Program, Table, programs, remaining
 from tests.unit.views.test_closed_windows import NOW, ClosedView
 from tests.unit.views.view_session import ViewSession
 
@@ -96,9 +96,9 @@ def _closed_outcome(program: Program, folder: Path) -> str:
         view = ClosedView(session, _converted(session, "plain", query, sink.stored))
         for stage in range(2):
             rows = [[change["row"] for change in table.stages[stage]] for table in tables]
-            first = [table.stages[0][0]["row"] for table in tables]
-            far = [[["2030" + row[0][4:], *row[1:]]] for row in first]
-            batches = [*zip_longest(*map(_in_order, rows), fillvalue=[]), *([far] if stage else [])]
+            parts_of = [_in_order(r, t.time_place) for r, t in zip(rows, tables, strict=True)]
+            far = [[_far(table)] for table in tables] if stage else []
+            batches = [*zip_longest(*parts_of, fillvalue=[]), *([far] if stage else [])]
             for parts in batches:
                 for table, part in zip(tables, parts, strict=True):
                     if part:
@@ -116,16 +116,23 @@ def _closed_outcome(program: Program, folder: Path) -> str:
     return "equal"
 
 
-def _in_order(rows: list[Any]) -> Iterator[list[Any]]:
+def _far(table: Table) -> list[Any]:
+    """A row after all others."""
+    row, place = list(table.stages[0][0]["row"]), table.time_place
+    row[place] = "2030" + row[place][4:]
+    return row
+
+
+def _in_order(rows: list[Any], place: int) -> Iterator[list[Any]]:
     """The rows in parts, of which none has a row whose time is behind one of another part."""
     part: list[Any] = []
     newest = ""
     for row in rows:
-        if row[0] < newest:
+        if row[place] < newest:
             yield part
             part = []
         part.append(row)
-        newest = max(newest, row[0])
+        newest = max(newest, row[place])
     yield part
 
 

@@ -27,6 +27,7 @@ from streamhouse.sql.batch.bounded_query import (
     query_tree,
 )  # fmt: skip
 from streamhouse.sql.expressions.zones import UTC
+from streamhouse.sql.functions.expression_builders import CURRENT_WATERMARK
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, Column, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
@@ -189,6 +190,16 @@ def _analyzed(query: Query, resolver: Resolver, windows: ClosedWindows | None) -
 
 def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:
     tree = inlined(Parsed(parsed.script, parsed.tree.copy(), parsed.canonical), resolver).tree
+    for node in tree.find_all(exp.Anonymous):
+        if node.name == CURRENT_WATERMARK:
+            raise node_errors.unsupported(
+                parsed.script,
+                node.expressions[0],
+                "CURRENT_WATERMARK compares each row with those that came before it, and a view is "
+                "computed from the tables as they are now. Late rows of windows go to "
+                "<target>__late by themselves; to leave them out elsewhere, INSERT the SELECT with "
+                "CURRENT_WATERMARK alone into a table, and read that one",
+            )
     for table in names.leaves(tree):
         version = table.args.get("version")
         if version is not None and version.find(exp.Column) is not None:

@@ -41,6 +41,7 @@ from streamhouse.sql.streaming import (
     unpaired_retractions,
     upsert_source,
 )
+from streamhouse.sql.streaming.current_watermark import source_watermarks
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound, lookup_join
 from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
 from streamhouse.sql.streaming.query_blocks import QueryBlockReader, SelectBlock
@@ -161,6 +162,7 @@ class _Analysis:
         self.fixed = fixed
         reader = QueryBlockReader(parsed.script, resolver)
         top = reader.read(tree)
+        self._resolver = resolver
         assert reader.source is not None
         self.source_options = reader.source_options
         changelog = reader.source.changelog
@@ -185,7 +187,8 @@ class _Analysis:
     ) -> StreamQuery:
         script, top, stream = self.parsed.script, self.top, self.stream
         mappings = self._mappings(table, insert_columns)
-        upsert_source.check(script, top, stream.source, table, mappings, self.aggregates)
+        if not versions.keeps_versions(table):
+            upsert_source.check(script, top, stream.source, table, mappings, self.aggregates)
         changing_rows.check_times(stream, table, mappings)
         grouped = group_by_check.check(script, top, table, mappings)
         if grouped:
@@ -320,6 +323,9 @@ class _Analysis:
         stream = self.stream
         trees = [rows] if misses is None else [rows, misses]
         source_columns = names.used_columns(trees, "src", stream.source)
+        watermarks = source_watermarks(stream, self._resolver)
+        used = {*source_columns, *watermarks.columns}
+        source_columns = tuple(c.name for c in stream.source.columns if c.name in used)
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
         source_columns = source_columns or (stream.source.columns[0].name,)
         lookups = tuple(
@@ -327,10 +333,16 @@ class _Analysis:
             for lookup in stream.lookups
         )
         return StreamQuery(
-            StreamScan(stream.source, source_columns, stream.changelog, self.source_options),
+            StreamScan(
+                stream.source,
+                source_columns,
+                stream.changelog,
+                self.source_options,
+                watermarks.sql,
+            ),
             lookups,
             OutputRows(generate(rows), output, functions=self._functions),
-            self._fingerprint(source_columns, lookups, output),
+            self._fingerprint(source_columns, lookups, output, watermarks.sql),
             merging,
             None if misses is None else generate(misses),
         )
@@ -344,6 +356,7 @@ class _Analysis:
         source_columns: tuple[str, ...],
         lookups: tuple[LookupJoin, ...],
         output: tuple[Column, ...],
+        watermarks: str,
     ) -> str:
         """SHA-256 of the query's text without its layout, and of the parts of tables that it uses.
 
@@ -366,5 +379,6 @@ class _Analysis:
             *([sorted(self.fixed.items())] if self.fixed else []),
             *(function.record() for function in self._functions),
             *([self.stream.zone] if self.stream.zone != UTC else []),
+            *([watermarks] if watermarks else []),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

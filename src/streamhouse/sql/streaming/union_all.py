@@ -95,7 +95,9 @@ def merged(
         first,
         fingerprint=hashlib.sha256(prints.encode()).hexdigest(),
         scan=replace(
-            first.scan, columns=tuple(c.name for c in first.source.columns if c.name in used)
+            first.scan,
+            columns=tuple(c.name for c in first.source.columns if c.name in used),
+            watermarks=max(part.scan.watermarks for part in parts),
         ),
         # A shuffle sends a row to one task, but each part may look up another key.
         lookups=tuple(

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, Limits, opened
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.streaming.watermark import Splits, common, latest, moved
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.net_change import known_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
@@ -35,7 +36,6 @@ _LOCAL_MS = """
 """
 """The last local time that no later instant has: clocks are set back at most once in a day."""
 Watermark: TypeAlias = dict[str, Any]
-Splits: TypeAlias = dict[str, int | None]
 
 
 _FILE = "open_since.json"
@@ -66,27 +66,11 @@ class Watermarks:
             old = known.get(key)
             if old != vector[key]:
                 found = self._greatest(key, old, vector[key])
-                splits = {name: each for name, each in splits.items() if each[0] is not None}
-                splits |= {
-                    name: [_latest(splits.get(name, [None])[0], value), now_ms]
-                    for name, value in found.items()
-                }
+                splits = moved(splits, found, now_ms)
             inputs[key] = splits or {"": [None, now_ms]}
-        at = _latest(before["at"], self._common(inputs, now_ms))
+        idle = ((splits, self._spec.idle_ms.get(key, 0)) for key, splits in inputs.items())
+        at = latest(before["at"], common(idle, now_ms))
         return {"at": at, "inputs": inputs, "zone": zone}
-
-    def _common(self, inputs: Mapping[str, Mapping[str, list[Any]]], now_ms: int) -> int | None:
-        """The least watermark of the splits that are not idle; of idle ones alone the greatest."""
-        active, known = [], []
-        for key, splits in inputs.items():
-            idle_ms = self._spec.idle_ms.get(key, 0)
-            for value, moved_ms in splits.values():
-                known.append(value)
-                if not 0 < idle_ms <= now_ms - moved_ms:
-                    active.append(value)
-        if active:
-            return None if None in active else min(active)
-        return max((value for value in known if value is not None), default=None)
 
     def _greatest(self, key: str, start: Any, end: Any) -> Splits:
         """The greatest watermarks of the rows between two positions, at least of these rows."""
@@ -122,10 +106,6 @@ def _queries(spec: ViewSpec) -> Iterator[tuple[str, tuple[TableAddress, BoundedQ
         address = spec.address(query.scans[0])
         if address is not None:
             yield table_key(address), (address, query)
-
-
-def _latest(a: int | None, b: int | None) -> int | None:
-    return max((each for each in (a, b) if each is not None), default=None)
 
 
 def note_open_since(folder: Path, end: Offset, since: int | None) -> None:

@@ -1,0 +1,86 @@
+"""`CURRENT_WATERMARK(ts)`: up to which time the rows of a stream had arrived before a batch.
+
+It is the greatest watermark of the rows of former batches. The tasks of a batch report that of its
+rows, and the offset of the next batch has it, so a batch that runs again returns the same rows
+(decision 331).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamhouse.sql import functions, node_errors
+from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.plan import Resolver
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.statements.watermark import by_split
+from streamhouse.sql.streaming.generated_sql import SOURCE, Stream
+from streamhouse.sql.streaming.query_blocks import QueryBlockReader, SelectBlock
+from streamhouse.sql.syntax import Query, TextPosition
+from streamhouse.sql.text import ticked
+
+
+@dataclass(frozen=True)
+class SourceWatermarks:
+    """The SQL over `src` of the greatest watermark (epoch ms) of each `split`, and its columns."""
+
+    sql: str = ""
+    columns: tuple[str, ...] = ()
+
+
+def source_watermarks(stream: Stream, resolver: Resolver) -> SourceWatermarks:
+    """What a query with CURRENT_WATERMARK needs of each chunk of its source; empty for others.
+
+    Raises `UnsupportedSqlError` for the watermark of anything but the time column of a WATERMARK.
+    """
+    calls = list(_calls(stream.top))
+    if not calls:
+        return SourceWatermarks()
+    source = stream.source
+    watermark = by_split(source)
+    time = ticked("ts" if watermark is None else watermark.column)
+    if watermark is not None:
+        split = f"CAST({ticked(watermark.split)} AS STRING)" if watermark.split else "''"
+        table = ".".join(map(ticked, source.name))
+        text = f"SELECT {time} AS `time`, {watermark.expression} AS `at`, {split} AS `split`"
+        own = names.parse_query(Query(f"{text} FROM {table}", TextPosition(1, 1)))
+        top = QueryBlockReader(own.script, resolver).read(own.tree)
+        if all(_read(*call) == _read(top, top.items[0]) for call in calls):
+            query = Stream(own.script, top, source, stream.changelog, stream.zone)
+            rows = query.rows(top.items, top.names, carry_row=False)
+            greatest = 'epoch_ms(MAX(CAST("at" AS TIMESTAMP)))'
+            sql = f"SELECT split, {greatest} FROM ({generate(rows)}) GROUP BY split"
+            return SourceWatermarks(sql, names.used_columns([rows], SOURCE, source))
+    message = f"CURRENT_WATERMARK takes the time column of the WATERMARK of {source.name[-1]}" + (
+        f": write CURRENT_WATERMARK({time})" if watermark else ", which has none"
+    )
+    raise node_errors.unsupported(stream.script, calls[0][1], message)
+
+
+def _calls(top: SelectBlock) -> Iterator[tuple[SelectBlock, exp.Expr]]:
+    """The arguments of CURRENT_WATERMARK, with the blocks that they are in."""
+    for block in top.innermost_first():
+        parts = [*block.items, *block.group, *(lookup.on for lookup in block.lookups)]
+        for part in parts if block.where is None else [*parts, block.where]:
+            for node in part.walk():
+                if functions.current_time_name(node) == "WATERMARK":
+                    yield block, node.expressions[0]
+
+
+def _read(block: SelectBlock, item: exp.Expr) -> str:
+    """What an expression computes from the source's columns, as text; empty if not from these."""
+    item = item.unalias().unnest()
+    while block.below is not None:
+        if not isinstance(item, exp.Column) or item.table != block.alias:
+            return ""
+        item = block.below.definition(item.name).unalias().unnest()
+        block = block.below
+    item = item.copy()
+    for column in item.find_all(exp.Column):
+        if column.table != block.alias:
+            return ""
+        column.set("table", None)
+    return item.sql("duckdb")
