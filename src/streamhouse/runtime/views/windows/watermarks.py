@@ -1,10 +1,11 @@
 """Watermarks of a view's inputs: computed on the driver, and stored in the offsets of batches.
 
-The part `watermark` of an offset has `at`, the watermark of the view after the batch, and for each
-input with a WATERMARK clause those of its splits, with the times when their last rows came (all in
-epoch milliseconds), and `zone`, the time zone. A table is one split, unless a column says from
-which split of a source a row comes. A watermark of instants is a local time of the zone, as the
-windows are: the last one that no row after the watermark has.
+The part `watermark` of an offset has `at`, the watermark of the view after the batch, `final`, by
+which windows do not change any more, and for each input with a WATERMARK clause those of its
+splits, with the times when their last rows came (all in epoch milliseconds), and `zone`, the time
+zone. A table is one split, unless a column says from which split of a source a row comes. A
+watermark of instants is a local time of the zone, as the windows are: the last one that no row
+after the watermark has.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.duckdb_engine import Batches, Limits, opened
+from streamhouse.operators.planning.closed_windows import ClosedWindows
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.streaming.watermark import Splits, common, latest, moved
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
@@ -59,7 +62,7 @@ class Watermarks:
         known = start.get("vector", {})
         if before.get("zone", zone) != zone:
             # Local times of another zone are not comparable.
-            before, known = nothing, {}
+            before, known, start = nothing, {}, {}
         inputs = {}
         for key in self._queries:
             splits = before["inputs"].get(key, {"": [None, now_ms]})
@@ -70,7 +73,9 @@ class Watermarks:
             inputs[key] = splits or {"": [None, now_ms]}
         idle = ((splits, self._spec.idle_ms.get(key, 0)) for key, splits in inputs.items())
         at = latest(before["at"], common(idle, now_ms))
-        return {"at": at, "inputs": inputs, "zone": zone}
+        own = Watermark(at=at, inputs=inputs, zone=zone)
+        final = latest(self._spec.final_at(start), self._spec.final_at({"watermark": own}))
+        return own | {"final": final}
 
     def _greatest(self, key: str, start: Any, end: Any) -> Splits:
         """The greatest watermarks of the rows between two positions, at least of these rows."""
@@ -106,6 +111,22 @@ def _queries(spec: ViewSpec) -> Iterator[tuple[str, tuple[TableAddress, BoundedQ
         address = spec.address(query.scans[0])
         if address is not None:
             yield table_key(address), (address, query)
+
+
+def of_later_windows(
+    batches: Iterator[pa.RecordBatch], windows: ClosedWindows, zone: str, final: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a result that are of windows that were not final by a watermark."""
+    for batch in batches:
+        if final is None:
+            yield batch
+            continue
+        ends = batch.column(windows.column)
+        if ends.type.tz is not None:
+            offset = zone.removeprefix("GMT") if ":" in zone else zone
+            ends = pc.local_timestamp(ends.cast(pa.timestamp(ends.type.unit, offset)))
+        limit = pa.scalar(final - windows.offset_ms, pa.timestamp("ms"))
+        yield batch.filter(pc.greater(ends, limit.cast(ends.type)))
 
 
 def note_open_since(folder: Path, end: Offset, since: int | None) -> None:
