@@ -255,13 +255,13 @@ class Model:
     moved: list[int]
     lateness: timedelta | None = None
     at: datetime | None = None
+    final: datetime | None = None
+    """By which watermark windows do not change any more."""
     result: Counter[Any] = field(default_factory=Counter)
     late: Counter[Any] = field(default_factory=Counter)
 
     def epoch(self, tables: list[Counter[Row]], entered: list[list[Row]], now: int) -> None:
-        old_at, old = self.at, self.rows
-        waits = self.case.delay + (self.lateness or timedelta(0))
-        before = None if old_at is None else old_at - waits
+        old_at, old, before = self.at, self.rows, self.final
         for n, rows in enumerate(entered):
             times = [row[2] - DELAY for row in rows if row[2] is not None]
             newest = [each for each in (self.watermarks[n], *times) if each is not None]
@@ -274,6 +274,9 @@ class Model:
         if known and None not in active:
             at = min(known) if active else max(known)
             self.at = at if old_at is None else max(old_at, at)
+        if self.at is not None:
+            final = self.at - self.case.delay - (self.lateness or timedelta(0))
+            self.final = final if before is None else max(before, final)
         self.rows = tables
         for n, (was, now_) in enumerate(zip(old, tables, strict=True)):
             windows = self.case.windows_of(n)
@@ -296,8 +299,8 @@ class Model:
     ) -> Counter[Windowed]:
         closed: Counter[Windowed] = Counter()
         for windowed, count in self.case.windows_of(number)(rows):
-            last, delay = windowed[2] - MILLISECOND, self.case.delay
-            reached = self.lateness is not None or (self.at is not None and last + delay <= self.at)
+            last = windowed[2] - MILLISECOND
+            reached = self.lateness is not None or (self.final is not None and last <= self.final)
             if reached and (before is None or last > before):
                 closed[windowed] += count
         return closed
