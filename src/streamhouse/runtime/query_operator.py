@@ -74,10 +74,7 @@ class QueryOperator:
         self, now_ms: int, dimensions: Mapping[str, pa.Table], watermark_ms: int | None = None
     ) -> None:
         """Set the batch's time and watermark, and its dimensions' rows (relation name: table)."""
-        now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
-        self._db.set("now", f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
-        if self._query.scan.watermarks:
-            self._db.set("watermark", watermark_statement(watermark_ms))
+        set_times(self._db, now_ms, watermark_ms)
         for relation, table in dimensions.items():
             self.bind_dimension(relation, table)
 
@@ -161,9 +158,12 @@ class QueryOperator:
         return conformed(table.rename_columns(self._names), self._schema, self._key)
 
 
-def watermark_statement(watermark_ms: int | None) -> str:
-    """The statement that sets the watermark of a batch (epoch ms; None: there is none yet)."""
-    return f"SET VARIABLE watermark = {'NULL' if watermark_ms is None else watermark_ms}::BIGINT"
+def set_times(db: LastingConnection, now_ms: int, watermark_ms: int | None) -> None:
+    """Set the time of a batch, and the watermark before it, which `StreamQuery`s read."""
+    now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
+    db.set("now", f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
+    at = "NULL" if watermark_ms is None else watermark_ms
+    db.set("watermark", f"SET VARIABLE watermark = {at}::BIGINT")
 
 
 def _planned_types(table: TableInfo, names: Sequence[str]) -> pa.Schema:

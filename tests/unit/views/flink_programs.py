@@ -68,6 +68,15 @@ class Table:
         plain = replace(self, key=()).ddl
         return f"{plain[:-1]}, {self.watermark})" if self.watermark else plain
 
+    @property
+    def versioned_ddl(self) -> str:
+        """Its statement with its watermark, and with its key, if it has one: that of versions."""
+        key = f", PRIMARY KEY ({', '.join(self.key)}) NOT ENFORCED)" if self.key else ")"
+        options = " WITH ('bucket' = '1')" if self.key else ""
+        columns = self.growing_ddl.removeprefix("CREATE TABLE").rstrip(")")
+        columns += ")" * (columns.count("(") - columns.count(")") - 1)
+        return f"CREATE TABLE IF NOT EXISTS{columns}{key}{options}"
+
     def insert(self, stage: int) -> str:
         """The statement that gives it the rows after a stage; empty without rows."""
         rows = self._rows(stage)

@@ -26,15 +26,15 @@ from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
 from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.runtime.session.show_statements import table_text
+from streamhouse.runtime.state.batch_notes import note
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views.planner import ViewPlanner
+from streamhouse.runtime.views.planner import OPEN_SINCE, ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.task import RefreshTask
 from streamhouse.runtime.views.windows.late_changes import COLUMNS
 from streamhouse.runtime.views.windows.late_rows import LateWriter
-from streamhouse.runtime.views.windows.watermarks import note_open_since
 from streamhouse.source import Offset
 from streamhouse.sql.parser.windowed_rows import Window
 from streamhouse.sql.plan import Watermark
@@ -358,7 +358,7 @@ class ClosedView:
                 TableCommitter(address.warehouse, address.identifier, self._id).commit(number, own)
         self.offset = json.loads(json.dumps(end))
         if task.open_since is not None:
-            note_open_since(self.session.folder, end, task.open_since)
+            note(self.session.folder / OPEN_SINCE, end, task.open_since)
 
     def check_audit(self) -> None:
         """Assert that an audit finds no difference."""

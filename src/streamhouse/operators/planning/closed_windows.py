@@ -281,7 +281,8 @@ def _combined(operator: Operator, inputs: Sequence[Mapping[str, str]]) -> Mappin
         if not roles:
             raise NotClosedError(f"{operator.describe()} is not grouped by the window")
         return roles
-    found = [[_role(sql, own) for sql in by] for by, own in zip(_by(operator), inputs, strict=True)]
+    partitions = operator.partitions or ((),) * len(inputs)
+    found = [[_role(sql, own) for sql in by] for by, own in zip(partitions, inputs, strict=True)]
     if isinstance(operator, Join):
         if not any(a == b and a in ("end", "time") for a, b in zip(*found, strict=True)):
             raise NotClosedError(f"{operator.describe()} has no equal window_end")
@@ -292,10 +293,6 @@ def _combined(operator: Operator, inputs: Sequence[Mapping[str, str]]) -> Mappin
     else:
         roles = dict(inputs[0])
     return {name: role for name, role in roles.items() if name in operator.columns}
-
-
-def _by(operator: Operator) -> tuple[tuple[str, ...], ...]:
-    return operator.partitions or tuple(() for _ in operator.inputs)
 
 
 def _role(sql: str, roles: Mapping[str, str]) -> str:

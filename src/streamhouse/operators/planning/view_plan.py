@@ -196,9 +196,8 @@ def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:
                 parsed.script,
                 node.expressions[0],
                 "CURRENT_WATERMARK compares each row with those that came before it, and a view is "
-                "computed from the tables as they are now. Late rows of windows go to "
-                "<target>__late by themselves; to leave them out elsewhere, INSERT the SELECT with "
-                "CURRENT_WATERMARK alone into a table, and read that one",
+                "computed from the tables as they are now. INSERT the rows that came in time into "
+                "a table by a SELECT of one table, and read that one",
             )
     for table in names.leaves(tree):
         version = table.args.get("version")

@@ -9,14 +9,13 @@ counts as done.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from streamhouse.durable_files import replace_text
 from streamhouse.options import duration_ms
+from streamhouse.runtime.state.batch_notes import note, noted
 from streamhouse.source import Offset
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.statements.watermark import IDLE_OPTION
@@ -59,25 +58,27 @@ def common(inputs: Iterable[tuple[Moved, int]], now_ms: int) -> int | None:
     return max((value for value in known if value is not None), default=None)
 
 
-def note(checkpoint: Path, end: Offset, reports: Sequence[Mapping[str, Any]]) -> None:
+def note_found(checkpoint: Path, end: Offset, reports: Sequence[Mapping[str, Any]]) -> None:
     """Note the watermarks that the tasks of the batch that ends at `end` have found."""
     found: dict[str, int | None] = {}
     for report in reports:
         for split, at in report["watermarks"].items():
             found[split] = latest(found.get(split), at)
-    replace_text(checkpoint / _FILE, json.dumps([end["batch"], found]))
+    note(checkpoint / _FILE, end, found)
+
+
+def watermark_before(end: Offset) -> int | None:
+    """The watermark of the rows before the batch that ends at an offset (epoch ms); None: none."""
+    at: int | None = end.get("watermark", NOTHING)["at"]
+    return at
 
 
 def before_batch(
     checkpoint: Path, query: StreamQuery, start: Offset, now_ms: int
 ) -> dict[str, Any]:
     """The part `watermark` of the offset of the batch after `start`."""
-    before = start.get("watermark", NOTHING)
-    try:
-        batch, found = json.loads((checkpoint / _FILE).read_text())
-    except FileNotFoundError:
-        batch, found = None, {}
-    return advanced(before, found if batch == start.get("batch") else {}, query, now_ms)
+    found = noted(checkpoint / _FILE, start) or {}
+    return advanced(start.get("watermark", NOTHING), found, query, now_ms)
 
 
 def advanced(

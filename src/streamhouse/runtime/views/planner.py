@@ -20,13 +20,17 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.state.batch_notes import noted
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
-from streamhouse.runtime.views.windows.watermarks import Watermarks, open_since
+from streamhouse.runtime.views.windows.watermarks import Watermarks
 from streamhouse.source import Lag, Offset
 
 Position: TypeAlias = dict[str, Any]
 """A position in an input table: `snapshot` (0: it is empty), `time` and `table`."""
+OPEN_SINCE = "open_since.json"
+"""A note about each batch: since when sessions are open. It spares reading older rows; if it is
+lost, the next batch reads all of them."""
 TICK_S = 1.0
 """How often a view that depends on the time is computed anew, unless FRESHNESS says otherwise."""
 
@@ -56,7 +60,7 @@ class ViewPlanner:
         end = {"batch": next_batch(start), "now": now, **newest}
         if self._folder is not None and self._spec.plan.windows is not None:
             same = start.get("view") == end["view"]
-            end["open_since"] = open_since(self._folder, start) if same else None
+            end["open_since"] = noted(self._folder / OPEN_SINCE, start) if same else None
         return end
 
     def _windows(

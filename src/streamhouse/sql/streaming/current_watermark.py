@@ -8,7 +8,6 @@ rows, and the offset of the next batch has it, so a batch that runs again return
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -17,28 +16,21 @@ from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.plan import Resolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.statements.watermark import by_split
-from streamhouse.sql.streaming.generated_sql import SOURCE, Stream
+from streamhouse.sql.streaming.generated_sql import Stream
 from streamhouse.sql.streaming.query_blocks import QueryBlockReader, SelectBlock
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.text import ticked
 
 
-@dataclass(frozen=True)
-class SourceWatermarks:
-    """The SQL over `src` of the greatest watermark (epoch ms) of each `split`, and its columns."""
+def source_watermarks(stream: Stream, resolver: Resolver) -> tuple[str, list[exp.Expr]]:
+    """The SQL over `src` of the greatest watermark (epoch ms) of each split, and its tree.
 
-    sql: str = ""
-    columns: tuple[str, ...] = ()
-
-
-def source_watermarks(stream: Stream, resolver: Resolver) -> SourceWatermarks:
-    """What a query with CURRENT_WATERMARK needs of each chunk of its source; empty for others.
-
+    Both are empty for a query without CURRENT_WATERMARK.
     Raises `UnsupportedSqlError` for the watermark of anything but the time column of a WATERMARK.
     """
     calls = list(_calls(stream.top))
     if not calls:
-        return SourceWatermarks()
+        return "", []
     source = stream.source
     watermark = by_split(source)
     time = ticked("ts" if watermark is None else watermark.column)
@@ -53,7 +45,7 @@ def source_watermarks(stream: Stream, resolver: Resolver) -> SourceWatermarks:
             rows = query.rows(top.items, top.names, carry_row=False)
             greatest = 'epoch_ms(MAX(CAST("at" AS TIMESTAMP)))'
             sql = f"SELECT split, {greatest} FROM ({generate(rows)}) GROUP BY split"
-            return SourceWatermarks(sql, names.used_columns([rows], SOURCE, source))
+            return sql, [rows]
     message = f"CURRENT_WATERMARK takes the time column of the WATERMARK of {source.name[-1]}" + (
         f": write CURRENT_WATERMARK({time})" if watermark else ", which has none"
     )

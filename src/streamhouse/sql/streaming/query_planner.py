@@ -322,27 +322,21 @@ class _Analysis:
     ) -> StreamQuery:
         stream = self.stream
         trees = [rows] if misses is None else [rows, misses]
-        source_columns = names.used_columns(trees, "src", stream.source)
-        watermarks = source_watermarks(stream, self._resolver)
-        used = {*source_columns, *watermarks.columns}
-        source_columns = tuple(c.name for c in stream.source.columns if c.name in used)
+        watermarks, timed = source_watermarks(stream, self._resolver)
+        source_columns = names.used_columns([*trees, *timed], "src", stream.source)
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
         source_columns = source_columns or (stream.source.columns[0].name,)
         lookups = tuple(
             lookup_join(stream, lookup, names.used_columns(trees, lookup.relation, lookup.table))
             for lookup in stream.lookups
         )
+        source, options = stream.source, self.source_options
+        scan = StreamScan(source, source_columns, stream.changelog, options, watermarks)
         return StreamQuery(
-            StreamScan(
-                stream.source,
-                source_columns,
-                stream.changelog,
-                self.source_options,
-                watermarks.sql,
-            ),
+            scan,
             lookups,
             OutputRows(generate(rows), output, functions=self._functions),
-            self._fingerprint(source_columns, lookups, output, watermarks.sql),
+            self._fingerprint(source_columns, lookups, output, watermarks),
             merging,
             None if misses is None else generate(misses),
         )

@@ -27,12 +27,6 @@ class TaskInput:
         """The time of the batch (epoch ms)."""
         return int(self.end["now"])
 
-    @property
-    def watermark_ms(self) -> int | None:
-        """The watermark of the rows before the batch (epoch ms); None if there is none."""
-        at: int | None = self.end.get("watermark", {}).get("at")
-        return at
-
 
 @dataclass(frozen=True)
 class SplitsInput(TaskInput):

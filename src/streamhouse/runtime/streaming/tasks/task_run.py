@@ -19,7 +19,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
-from streamhouse.runtime.streaming.watermark import latest
+from streamhouse.runtime.streaming.watermark import latest, watermark_before
 from streamhouse.source import Source
 
 CHUNK_ROWS = 262_144
@@ -61,7 +61,7 @@ class TaskRun:
     def bind(self) -> None:
         """Set the time of the batch, and the versions of the lookups' tables."""
         task, journal = self.task, self.open.journal
-        self.operator.bind(task.now_ms, {}, task.watermark_ms)
+        self.operator.bind(task.now_ms, {}, watermark_before(task.end))
         self._recorded = None if journal is None else journal.recorded(task.batch)
         self.open.dimensions.at(task.end, self._recorded)
 

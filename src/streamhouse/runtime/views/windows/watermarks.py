@@ -10,9 +10,7 @@ after the watermark has.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -41,17 +39,14 @@ _LOCAL_MS = """
 Watermark: TypeAlias = dict[str, Any]
 
 
-_FILE = "open_since.json"
-"""Since when sessions are open, from the task of a batch to the planner of the next one. It spares
-reading older rows. If it is lost, the next batch reads all of them."""
-
-
 class Watermarks:
     """Computes the watermark of a view with windows that wait for it; driver only."""
 
     def __init__(self, spec: ViewSpec) -> None:
         self._spec = spec
-        self._queries = dict(_queries(spec))
+        assert spec.plan.windows is not None
+        queries = ((spec.address(each.scans[0]), each) for each in spec.plan.windows.watermarks)
+        self._queries = {table_key(at): (at, each) for at, each in queries if at is not None}
         self._known: dict[str, tuple[Any, Splits]] = {}
         """The watermarks of each input at the last position for which they were computed."""
 
@@ -68,8 +63,7 @@ class Watermarks:
             splits = before["inputs"].get(key, {"": [None, now_ms]})
             old = known.get(key)
             if old != vector[key]:
-                found = self._greatest(key, old, vector[key])
-                splits = moved(splits, found, now_ms)
+                splits = moved(splits, self._greatest(key, old, vector[key]), now_ms)
             inputs[key] = splits or {"": [None, now_ms]}
         idle = ((splits, self._spec.idle_ms.get(key, 0)) for key, splits in inputs.items())
         at = latest(before["at"], common(idle, now_ms))
@@ -105,14 +99,6 @@ class Watermarks:
             return {str(split): at for split, at in found}
 
 
-def _queries(spec: ViewSpec) -> Iterator[tuple[str, tuple[TableAddress, BoundedQuery]]]:
-    assert spec.plan.windows is not None
-    for query in spec.plan.windows.watermarks:
-        address = spec.address(query.scans[0])
-        if address is not None:
-            yield table_key(address), (address, query)
-
-
 def of_later_windows(
     batches: Iterator[pa.RecordBatch], windows: ClosedWindows, zone: str, final: int | None
 ) -> Iterator[pa.RecordBatch]:
@@ -127,18 +113,3 @@ def of_later_windows(
             ends = pc.local_timestamp(ends.cast(pa.timestamp(ends.type.unit, offset)))
         limit = pa.scalar(final - windows.offset_ms, pa.timestamp("ms"))
         yield batch.filter(pc.greater(ends, limit.cast(ends.type)))
-
-
-def note_open_since(folder: Path, end: Offset, since: int | None) -> None:
-    """Note the first time of sessions that are open after the batch that ends at `end`."""
-    (folder / _FILE).write_text(json.dumps([end["batch"], since]))
-
-
-def open_since(folder: Path, start: Offset) -> int | None:
-    """What was noted for the batch that ends at `start`; None if nothing was."""
-    try:
-        batch, since = json.loads((folder / _FILE).read_text())
-    except (OSError, ValueError):
-        return None
-    known: int | None = since if batch == start.get("batch") else None
-    return known
