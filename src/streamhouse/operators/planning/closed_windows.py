@@ -122,7 +122,8 @@ class ClosedWindows:
         known = [name for name, role in roles.items() if role != "start" or len(sizes) == 1]
         if not known:
             return self
-        return replace(self, column=known[0], offset_ms=offsets[roles[known[0]]])
+        column = min(known, key=lambda name: offsets[roles[name]])
+        return replace(self, column=column, offset_ms=offsets[roles[column]])
 
 
 def closing_tree(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:

@@ -238,7 +238,8 @@ class Comparison:
         windows = self._spec.plan.windows
         if windows is None or self._since is None:
             return rows
-        if not windows.column:
+        if not windows.column or windows.offset_ms > 0:
+            # The windows of the former SELECT may have had another size.
             raise TableError(
                 f"view {self._table.identifier}: its SELECT was changed, and its rows do not say "
                 "which of them are of the former one; add window_end to the SELECT, or run the "
