@@ -178,7 +178,7 @@ def plan_view_into(
 def _analyzed(query: Query, resolver: Resolver, windows: ClosedWindows | None) -> Analyzed:
     parsed = names.parse_query(query)
     tree = query_tree(parsed)
-    _check_lookups(parsed, resolver)
+    _check_times(parsed, resolver)
     if windows is None:
         analyzed = analyze_tree(parsed, tree.copy(), resolver)
     else:
@@ -188,7 +188,7 @@ def _analyzed(query: Query, resolver: Resolver, windows: ClosedWindows | None) -
     return analyzed
 
 
-def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:
+def _check_times(parsed: Parsed, resolver: Resolver) -> None:
     tree = inlined(Parsed(parsed.script, parsed.tree.copy(), parsed.canonical), resolver).tree
     for node in tree.find_all(exp.Anonymous):
         if node.name == CURRENT_WATERMARK:

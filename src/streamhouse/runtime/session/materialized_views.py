@@ -108,7 +108,7 @@ class MaterializedViews:
             stored, appends=before.appends, closed=before.closed, zone=before.zone
         )
         if same and (before.query == stored.query or statement.replace):
-            if stored.closed and before.closed and before.query != stored.query:
+            if stored.closed and before.closed and before.query.split() != stored.query.split():
                 self._session.notice(
                     f"{name}: the SELECT has changed; windows that were written keep their rows, "
                     "and later ones have those of the new SELECT. To compute all of them anew, run "
