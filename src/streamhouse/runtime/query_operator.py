@@ -70,12 +70,19 @@ class QueryOperator:
         """Whether rows are pre-aggregated before the write."""
         return self._combine is not None
 
-    def bind(self, now_ms: int, dimensions: Mapping[str, pa.Table]) -> None:
-        """Set the batch's time and the rows of its dimensions (relation name: table)."""
-        now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
-        self._db.set("now", f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
+    def bind(
+        self, now_ms: int, dimensions: Mapping[str, pa.Table], watermark_ms: int | None = None
+    ) -> None:
+        """Set the batch's time and watermark, and its dimensions' rows (relation name: table)."""
+        set_times(self._db, now_ms, watermark_ms)
         for relation, table in dimensions.items():
             self.bind_dimension(relation, table)
+
+    def watermarks(self, src: pa.Table) -> dict[str, int | None]:
+        """The greatest watermark (epoch ms) among rows of each split; none if it has no use."""
+        sql = self._query.scan.watermarks
+        columns = self._run(sql, src=src).to_pydict().values() if sql else ()
+        return dict(zip(*columns, strict=True)) if columns else {}
 
     def bind_dimension(self, relation: str, table: pa.Table) -> None:
         """Set the rows of a dimension, in the types of the query's plan."""
@@ -149,6 +156,14 @@ class QueryOperator:
 
     def _cast(self, table: pa.Table) -> pa.Table:
         return conformed(table.rename_columns(self._names), self._schema, self._key)
+
+
+def set_times(db: LastingConnection, now_ms: int, watermark_ms: int | None) -> None:
+    """Set the time of a batch, and the watermark before it, which `StreamQuery`s read."""
+    now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
+    db.set("now", f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
+    at = "NULL" if watermark_ms is None else watermark_ms
+    db.set("watermark", f"SET VARIABLE watermark = {at}::BIGINT")
 
 
 def _planned_types(table: TableInfo, names: Sequence[str]) -> pa.Schema:

@@ -193,6 +193,8 @@ class QuerySpec:
 
 def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     """Why the rows of a query cannot be shuffled before the join; None if they can."""
+    if query.scan.watermarks:
+        return "the task that reads the rows also finds their watermark"
     if any(is_server(lookup) for lookup in query.lookups):
         return "a single task looks up the keys in MySQL"
     combine = PartialAggregation.of(target.columns, target.primary_key, target.options)

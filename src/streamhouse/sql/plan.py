@@ -239,13 +239,15 @@ class StreamScan:
     """Reads the stream of a table, as the relation `src` of a `StreamQuery`.
 
     The relation has `columns`, then `_row BIGINT`, then, if `changelog`, `rowkind VARCHAR`.
-    `options` are those of an OPTIONS hint.
+    `options` are those of an OPTIONS hint. `watermarks` is the SQL over `src` of the greatest
+    watermark (epoch ms) of each split, for CURRENT_WATERMARK; empty: the query has none.
     """
 
     table: TableInfo
     columns: tuple[str, ...]
     changelog: bool
     options: Mapping[str, str] = field(default_factory=dict)
+    watermarks: str = ""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,13 @@ class Table:
         return [column for column in self.columns if not column[1].upper().startswith("AS ")]
 
     @property
+    def time_place(self) -> int:
+        """The place of the time among the stored columns; the first one has the text of others."""
+        names = [name for name, _ in self.stored]
+        found = re.match(r"watermark\s+for\s+`?(\w+)", self.watermark, re.I)
+        return names.index(found[1]) if found and found[1] in names else 0
+
+    @property
     def ddl(self) -> str:
         """Its statement, with a key if its rows are unique by that, which Flink does not check."""
         columns = [f"`{name}` {kind}" for name, kind in self.columns]
@@ -60,6 +67,15 @@ class Table:
         """Its statement as a table that only grows, with its watermark."""
         plain = replace(self, key=()).ddl
         return f"{plain[:-1]}, {self.watermark})" if self.watermark else plain
+
+    @property
+    def versioned_ddl(self) -> str:
+        """Its statement with its watermark, and with its key, if it has one: that of versions."""
+        key = f", PRIMARY KEY ({', '.join(self.key)}) NOT ENFORCED)" if self.key else ")"
+        options = " WITH ('bucket' = '1')" if self.key else ""
+        columns = self.growing_ddl.removeprefix("CREATE TABLE").rstrip(")")
+        columns += ")" * (columns.count("(") - columns.count(")") - 1)
+        return f"CREATE TABLE IF NOT EXISTS{columns}{key}{options}"
 
     def insert(self, stage: int) -> str:
         """The statement that gives it the rows after a stage; empty without rows."""

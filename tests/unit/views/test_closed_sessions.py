@@ -23,6 +23,8 @@ from tests.unit.views.test_closed_windows import (
 )
 from tests.unit.views.view_session import ViewSession, bag
 
+from streamhouse.runtime.views.planner import OPEN_SINCE
+
 GAP = timedelta(seconds=40)
 SESSIONS = "SESSION(TABLE {} PARTITION BY k, DESCRIPTOR(ts), INTERVAL '40' SECOND)"
 ALL_KEYS = "SESSION(TABLE {}, DESCRIPTOR(ts), INTERVAL '40' SECOND)"
@@ -196,7 +198,7 @@ def epochs(
         if rng.random() < 0.2:
             session.restart()
             view.restart()
-            (session.folder / "open_since.json").unlink(missing_ok=True)
+            (session.folder / OPEN_SINCE).unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(

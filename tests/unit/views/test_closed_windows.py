@@ -26,15 +26,15 @@ from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
 from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.runtime.session.show_statements import table_text
+from streamhouse.runtime.state.batch_notes import note
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views.planner import ViewPlanner
+from streamhouse.runtime.views.planner import OPEN_SINCE, ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.task import RefreshTask
 from streamhouse.runtime.views.windows.late_changes import COLUMNS
 from streamhouse.runtime.views.windows.late_rows import LateWriter
-from streamhouse.runtime.views.windows.watermarks import note_open_since
 from streamhouse.source import Offset
 from streamhouse.sql.parser.windowed_rows import Window
 from streamhouse.sql.plan import Watermark
@@ -255,13 +255,13 @@ class Model:
     moved: list[int]
     lateness: timedelta | None = None
     at: datetime | None = None
+    final: datetime | None = None
+    """By which watermark windows do not change any more."""
     result: Counter[Any] = field(default_factory=Counter)
     late: Counter[Any] = field(default_factory=Counter)
 
     def epoch(self, tables: list[Counter[Row]], entered: list[list[Row]], now: int) -> None:
-        old_at, old = self.at, self.rows
-        waits = self.case.delay + (self.lateness or timedelta(0))
-        before = None if old_at is None else old_at - waits
+        old_at, old, before = self.at, self.rows, self.final
         for n, rows in enumerate(entered):
             times = [row[2] - DELAY for row in rows if row[2] is not None]
             newest = [each for each in (self.watermarks[n], *times) if each is not None]
@@ -274,6 +274,9 @@ class Model:
         if known and None not in active:
             at = min(known) if active else max(known)
             self.at = at if old_at is None else max(old_at, at)
+        if self.at is not None:
+            final = self.at - self.case.delay - (self.lateness or timedelta(0))
+            self.final = final if before is None else max(before, final)
         self.rows = tables
         for n, (was, now_) in enumerate(zip(old, tables, strict=True)):
             windows = self.case.windows_of(n)
@@ -296,8 +299,8 @@ class Model:
     ) -> Counter[Windowed]:
         closed: Counter[Windowed] = Counter()
         for windowed, count in self.case.windows_of(number)(rows):
-            last, delay = windowed[2] - MILLISECOND, self.case.delay
-            reached = self.lateness is not None or (self.at is not None and last + delay <= self.at)
+            last = windowed[2] - MILLISECOND
+            reached = self.lateness is not None or (self.final is not None and last <= self.final)
             if reached and (before is None or last > before):
                 closed[windowed] += count
         return closed
@@ -355,7 +358,7 @@ class ClosedView:
                 TableCommitter(address.warehouse, address.identifier, self._id).commit(number, own)
         self.offset = json.loads(json.dumps(end))
         if task.open_since is not None:
-            note_open_since(self.session.folder, end, task.open_since)
+            note(self.session.folder / OPEN_SINCE, end, task.open_since)
 
     def check_audit(self) -> None:
         """Assert that an audit finds no difference."""

@@ -122,7 +122,8 @@ class ClosedWindows:
         known = [name for name, role in roles.items() if role != "start" or len(sizes) == 1]
         if not known:
             return self
-        return replace(self, column=known[0], offset_ms=offsets[roles[known[0]]])
+        column = min(known, key=lambda name: offsets[roles[name]])
+        return replace(self, column=column, offset_ms=offsets[roles[column]])
 
 
 def closing_tree(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
@@ -281,7 +282,8 @@ def _combined(operator: Operator, inputs: Sequence[Mapping[str, str]]) -> Mappin
         if not roles:
             raise NotClosedError(f"{operator.describe()} is not grouped by the window")
         return roles
-    found = [[_role(sql, own) for sql in by] for by, own in zip(_by(operator), inputs, strict=True)]
+    partitions = operator.partitions or ((),) * len(inputs)
+    found = [[_role(sql, own) for sql in by] for by, own in zip(partitions, inputs, strict=True)]
     if isinstance(operator, Join):
         if not any(a == b and a in ("end", "time") for a, b in zip(*found, strict=True)):
             raise NotClosedError(f"{operator.describe()} has no equal window_end")
@@ -292,10 +294,6 @@ def _combined(operator: Operator, inputs: Sequence[Mapping[str, str]]) -> Mappin
     else:
         roles = dict(inputs[0])
     return {name: role for name, role in roles.items() if name in operator.columns}
-
-
-def _by(operator: Operator) -> tuple[tuple[str, ...], ...]:
-    return operator.partitions or tuple(() for _ in operator.inputs)
 
 
 def _role(sql: str, roles: Mapping[str, str]) -> str:

@@ -27,6 +27,7 @@ from streamhouse.sql.batch.bounded_query import (
     query_tree,
 )  # fmt: skip
 from streamhouse.sql.expressions.zones import UTC
+from streamhouse.sql.functions.expression_builders import CURRENT_WATERMARK
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, Column, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
@@ -185,7 +186,7 @@ def plan_view_into(
 def _analyzed(query: Query, resolver: Resolver, windows: ClosedWindows | None) -> Analyzed:
     parsed = names.parse_query(query)
     tree = query_tree(parsed)
-    _check_lookups(parsed, resolver)
+    _check_times(parsed, resolver)
     if windows is None:
         analyzed = analyze_tree(parsed, tree.copy(), resolver)
     else:
@@ -195,8 +196,17 @@ def _analyzed(query: Query, resolver: Resolver, windows: ClosedWindows | None) -
     return analyzed
 
 
-def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:
+def _check_times(parsed: Parsed, resolver: Resolver) -> None:
     tree = inlined(Parsed(parsed.script, parsed.tree.copy(), parsed.canonical), resolver).tree
+    for node in tree.find_all(exp.Anonymous):
+        if node.name == CURRENT_WATERMARK:
+            raise node_errors.unsupported(
+                parsed.script,
+                node.expressions[0],
+                "CURRENT_WATERMARK compares each row with those that came before it, and a view is "
+                "computed from the tables as they are now. INSERT the rows that came in time into "
+                "a table by a SELECT of one table, and read that one",
+            )
     for table in names.leaves(tree):
         version = table.args.get("version")
         if version is not None and version.find(exp.Column) is not None:

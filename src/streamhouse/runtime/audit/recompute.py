@@ -7,7 +7,6 @@ without reading the pending table.
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,11 +23,12 @@ from streamhouse.lookup import partitions
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
 from streamhouse.runtime.audit.rows_in_order import KeyedRows, Result, RetryState, in_order
-from streamhouse.runtime.query_operator import ROW, numbered, only, without
+from streamhouse.runtime.query_operator import ROW, numbered, only, set_times, without
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions
+from streamhouse.runtime.streaming.watermark import watermark_before
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.expressions.binder import quote
 
@@ -153,7 +153,7 @@ class _Run:
     def at_once(self, end: Offset) -> pa.Table:
         try:
             self._join(end)
-            self._set_time(int(end["now"]))
+            set_times(self._db, int(end["now"]), watermark_before(end))
             src = self._read({}, end)
             return self._rows(without(src, self._misses(src)))
         finally:
@@ -189,12 +189,12 @@ class _Run:
         src = self._read(batches[0].start, batches[-1].end)
         if len(self._misses(src)):
             return None
-        self._set_time(batches[-1].now_ms)
+        set_times(self._db, batches[-1].now_ms, watermark_before(batches[-1].end))
         return RecomputedStep(batches[-1], src.drop_columns([ROW]), self._rows(src))
 
     def _run_single(self, batch: Batch) -> RecomputedStep:
         """One batch: the waiting rows that are due come before its own rows, as in the stream."""
-        self._set_time(batch.now_ms)
+        set_times(self._db, batch.now_ms, watermark_before(batch.end))
         src = self._read(batch.start, batch.end)
         stored, before = self._recomputation._waiting, src.slice(0, 0)
         retries: list[RetryState] = []
@@ -286,10 +286,6 @@ class _Run:
         ]
         table = pa.Table.from_batches(batches) if batches else schema.empty_table()
         return numbered(table, 0)
-
-    def _set_time(self, now_ms: int) -> None:
-        now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
-        self._db.set("now", f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
 
 
 def _keys(spec: QuerySpec, rows: pa.Table) -> list[Hashable]:

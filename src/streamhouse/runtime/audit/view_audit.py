@@ -38,6 +38,7 @@ from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.runtime.views.windows.late_changes import NOW_MS, recorded
+from streamhouse.runtime.views.windows.watermarks import of_later_windows
 from streamhouse.source import Offset
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.closed_windows import FOREVER, between
@@ -222,8 +223,8 @@ class Comparison:
 
     def _late(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         """The late rows of a table function up to the offset."""
-        batch, name = int(self._offset["batch"]), scan.table.name[-1]
-        tables = [recorded(at, n, self._writer, batch) for n, at in enumerate(self._spec.late)]
+        end, name = self._offset, scan.table.name[-1]
+        tables = [recorded(at, n, self._writer, end) for n, at in enumerate(self._spec.late)]
         found = next(each[name] for each in tables if name in each)
         return found.schema, found.to_batches
 
@@ -232,7 +233,7 @@ class Comparison:
         names = [column.name for column in self._columns]
         kept = (
             self._table.read_schema(names),
-            lambda: _rows(self._table, snapshot or 0, names),
+            lambda: self._computed(_rows(self._table, snapshot or 0, names)),
         )
         listed = ", ".join(map(quote, names))
         now_ms = int(self._offset["now"]) if self._spec.plan.windows is None else NOW_MS
@@ -261,11 +262,31 @@ class Comparison:
         return rows_of(self._table, numbers[::-1])
 
     @property
+    def _since(self) -> int | None:
+        """By which watermark windows were final before the query was changed; None: it was not."""
+        since: int | None = self._offset.get("since", {"final": None})["final"]
+        return since
+
+    def _computed(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the view that its SELECT has computed, not a former one."""
+        windows = self._spec.plan.windows
+        if windows is None or self._since is None:
+            return rows
+        if not windows.column or windows.offset_ms > 0:
+            # The windows of the former SELECT may have had another size.
+            raise TableError(
+                f"view {self._table.identifier}: its SELECT was changed, and its rows do not say "
+                "which of them are of the former one; add window_end to the SELECT, or run the "
+                "script once with --from-scratch"
+            )
+        return of_later_windows(rows, windows, self._spec.plan.zone, self._since)
+
+    @property
     def _sql(self) -> str:
         """The SELECT as a relation; of rows with the same declared key the greatest one."""
-        at = self._spec.closed_at(self._offset)
-        at = at if self._spec.plan.appends else FOREVER
-        sql, plan = f"({between(self._query.sql, None, at)}) AS made", self._spec.plan
+        plan = self._spec.plan
+        at = self._spec.final_at(self._offset) if plan.appends else FOREVER
+        sql = f"({between(self._query.sql, self._since, at)}) AS made"
         if plan.unique:
             return sql
         order = ", ".join(f"{quote(c.name)} DESC NULLS LAST" for c in self._columns)

@@ -108,6 +108,12 @@ class MaterializedViews:
             stored, appends=before.appends, closed=before.closed, zone=before.zone
         )
         if same and (before.query == stored.query or statement.replace):
+            if stored.closed and before.closed and before.query.split() != stored.query.split():
+                self._session.notice(
+                    f"{name}: the SELECT has changed; windows that were written keep their rows, "
+                    "and later ones have those of the new SELECT. To compute all of them anew, run "
+                    "the script once with --from-scratch"
+                )
             self._store(full, before, stored)
         elif statement.replace:
             self._catalogs.warehouse(full[0]).drop_table(full[1], full[2])

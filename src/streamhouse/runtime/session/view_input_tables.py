@@ -6,16 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import TableError, UnsupportedSqlError
-from streamhouse.sql.plan import CURRENT, AsOf, Name, ResolverAround, TableInfo, Watermark
-from streamhouse.sql.statements.watermark import IDLE_OPTION
+from streamhouse.sql.plan import CURRENT, AsOf, Name, ResolverAround, TableInfo
+from streamhouse.sql.statements.watermark import IDLE_OPTION, by_split
 from streamhouse.sql.syntax import Insert, Query, TextPosition
 from streamhouse.sql.text import ticked
 
 if TYPE_CHECKING:
     from streamhouse.runtime.session.session import Session
-
-_SPLITS = ("partition", "shard-id")
-"""The keys of METADATA columns that say from which part of a source a row comes."""
 
 
 class ViewInputTables(ResolverAround):
@@ -74,7 +71,7 @@ class ViewInputTables(ResolverAround):
             options[IDLE_OPTION] = source.watermark.idle_timeout
         return TableInfo(
             (catalog, database, f"{view}__in_{source.name[-1]}"), columns, source.computed,
-            source.primary_key, (), options, watermark=_by_split(source),
+            source.primary_key, (), options, watermark=by_split(source),
         )  # fmt: skip
 
     def _feed(self, source: Name, table: TableInfo, position: TextPosition) -> Insert:
@@ -82,9 +79,3 @@ class ViewInputTables(ResolverAround):
         listed = ", ".join(ticked(column.name) for column in table.columns)
         text = f"SELECT {listed} FROM {'.'.join(map(ticked, source))}"
         return Insert(position, text, table.name, (), Query(text, TextPosition(1, 1)))
-
-
-def _by_split(source: TableInfo) -> Watermark | None:
-    """The watermark of a source, of each partition or shard if a column has these."""
-    found = (column.name for column in source.columns if column.metadata in _SPLITS)
-    return source.watermark and replace(source.watermark, split=next(found, ""))

@@ -21,7 +21,7 @@ from streamhouse.sql.parser.windowed_rows import WINDOWED, source_rows, windowed
 from streamhouse.sql.plan import Column, Name, TableInfo, Watermark
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.event_time import is_processing_time
-from streamhouse.sql.resolution.versions import REMOVED, keeping, view_of
+from streamhouse.sql.resolution.versions import REMOVED, keeping, knows_deletes, view_of
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming.joined_rows import JoinedRows, joined_rows
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
@@ -31,8 +31,9 @@ from streamhouse.sql.views.statement import CreateMaterializedView
 
 Reader: TypeAlias = Insert | Select | CreateMaterializedView
 _UPSERTS = (
-    "'{}' FOR SYSTEM_TIME AS OF a stored time needs the times of deletes, which its connector does "
-    "not give; INSERT it into a table with the same key and a WATERMARK, and join that"
+    "'{}' FOR SYSTEM_TIME AS OF a stored time needs the times of deletes, which have a key alone; "
+    "let its WATERMARK be FOR a column TIMESTAMP_LTZ(3) METADATA FROM 'timestamp', the time of each"
+    " record, or INSERT it into a table with the same key and a WATERMARK, and join that"
 )
 _NO_TIME = (
     "'{}' FOR SYSTEM_TIME AS OF a stored time needs the times of its versions; give it a WATERMARK "
@@ -141,7 +142,7 @@ def _versioned(session: Session, statement: Reader, target: Name) -> StagedJoin 
             continue
         if not table.primary_key or is_processing_time(parsed.tree, time.name, session):
             continue
-        if table.watermark is None or table.capabilities.upserts:
+        if table.watermark is None or not knows_deletes(table):
             reason = _NO_TIME if table.watermark is None else _UPSERTS
             raise node_errors.unsupported(parsed.script, named, reason.format(named.name))
         base = len(parsed.script.text) - len(statement.query.text)
@@ -164,7 +165,10 @@ def _versions(
         at - base for at in (parts[0]["start"], version.meta["start"], max(ends) + 1)
     )
     assert table.watermark is not None
-    read = f"FROM {query.text[first:last]} WHERE {ticked(table.watermark.column)} IS NOT NULL"
+    read = f"FROM {query.text[first:last]}"
+    if not table.capabilities.upserts:
+        # Records of upserts have a time each.
+        read += f" WHERE {ticked(table.watermark.column)} IS NOT NULL"
     rows = replace(query, text=f"SELECT * {read}", prefix="")
     columns = plan_stream_queries(rows, session)[0].rows.columns
     full = session.result_table(result_name(target, f"joined_{table.name[-1]}"))

@@ -16,6 +16,7 @@ from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
 from streamhouse.runtime.streaming.tasks.task_run import chunks
+from streamhouse.runtime.streaming.watermark import NOTHING, advanced
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.plan import StreamQuery
@@ -29,6 +30,7 @@ class StreamingSelect:
         self._query = query
         self._printer, self._zone = printer, session.zone
         self._pinned: Offset = {}
+        self._watermark = NOTHING
         specs = list(map(session.dimension, query.lookups))
         choices = choose_all(specs)
         addresses = [spec.address for spec in specs]
@@ -52,13 +54,17 @@ class StreamingSelect:
         if end == self._offset:
             return
         now_ms = time.time_ns() // 1_000_000
-        self._operator.bind(now_ms, {})
+        self._operator.bind(now_ms, {}, self._watermark["at"])
         loaded = self._dimensions.loaded(self._pinned)
         pinned = self._versions.offset_keys(self._pinned, now_ms, loaded)
         self._pinned = {**pinned, "now": now_ms}
         self._dimensions.at(self._pinned)
         for partition in self._source.partitions(self._offset, end):
             for chunk in chunks(self._source.read(partition)):
+                found = self._operator.watermarks(chunk)
+                if found:
+                    # The watermark of this batch stays as it is.
+                    self._watermark = advanced(self._watermark, found, self._query, now_ms)
                 src = numbered(chunk, 0)
                 self._dimensions.bind(self._operator, src)
                 self._print(self._operator.rows(src))

@@ -8,6 +8,7 @@ The offset at which a batch ends determines all that the batch reads. It is a JS
   (`runtime.query_source`);
 - `dims`: the snapshot of each lookup's table (0: before the first), with the keys that
   `streaming.dimensions.versions` adds;
+- `watermark`: that of the rows before, if the query has CURRENT_WATERMARK (`streaming.watermark`);
 - `pending`: the snapshot of the pending table. 0 if the batch does not read that table: no row
   of it is due, and none must be written before later rows.
 
@@ -37,6 +38,7 @@ from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions,
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE, skips_shuffle
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.watermark import before_batch
 from streamhouse.source import Lag, Offset
 
 _PENDING_WITHIN_S = 10.0
@@ -78,6 +80,9 @@ class BatchPlanner:
             **self._versions.offset_keys(start, now, reported_loaded(self._folder, start)),
             "pending": self._pending_snapshot(waiting, due),
         }
+        if self._spec.query.scan.watermarks and self._folder is not None:
+            checkpoint = self._folder.parent
+            end["watermark"] = before_batch(checkpoint, self._spec.query, start, now)
         if self._spec.shuffle is not None:
             end[WHOLE] = skips_shuffle(self._spec, self.source, start, end)
         return end

@@ -29,6 +29,7 @@ from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
 from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
+from streamhouse.runtime.streaming.watermark import note_found
 
 
 class ContinuousQuery(JobQuery):
@@ -128,6 +129,8 @@ class ContinuousQuery(JobQuery):
         if self._lineage is not None:
             self._lineage.add(batch.record)
         end = batch.end
+        if self.spec.query.scan.watermarks:
+            note_found(self._checkpoint.path, end, batch.reports)
         self.progress.last_offset = end
         retried(lambda: self._holds.batch_done(end))
         report_loaded(self._run.folder, end, batch.reports)

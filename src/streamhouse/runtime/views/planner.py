@@ -5,7 +5,8 @@ An offset is `{"batch", "now", "view", "vector"}`: the number of the batch that 
 and a position in each input table: its newest snapshot, when that was committed, and the table's
 identity. The identity is a digest of the first schema, which differs for a table that was dropped
 and created again. Windows that wait for a watermark add it (`runtime.views.windows.watermarks`),
-and `open_since`, before which no row was in an open session when the batch began (epoch ms).
+`open_since`, before which no row was in an open session when the batch began (epoch ms), and
+`since`: the first batch of the query, and by which watermark windows were final before it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.state.batch_notes import noted
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
-from streamhouse.runtime.views.windows.watermarks import Watermarks, open_since
+from streamhouse.runtime.views.windows.watermarks import Watermarks
 from streamhouse.source import Lag, Offset
 
 Position: TypeAlias = dict[str, Any]
 """A position in an input table: `snapshot` (0: it is empty), `time` and `table`."""
+OPEN_SINCE = "open_since.json"
+"""A note about each batch: since when sessions are open. It spares reading older rows; if it is
+lost, the next batch reads all of them."""
 TICK_S = 1.0
 """How often a view that depends on the time is computed anew, unless FRESHNESS says otherwise."""
 
@@ -49,13 +54,25 @@ class ViewPlanner:
         tick = self._spec.plan.timed and age_s >= max(TICK_S, self._spec.freshness_s)
         newest = self.newest(start)
         if self._watermarks is not None:
-            newest["watermark"] = self._watermarks.after(start, newest["vector"], now)
+            newest |= self._windows(self._watermarks, start, newest, now)
         if not tick and self._is_current(start, newest):
             return start
         end = {"batch": next_batch(start), "now": now, **newest}
         if self._folder is not None and self._spec.plan.windows is not None:
-            end["open_since"] = open_since(self._folder, start)
+            same = start.get("view") == end["view"]
+            end["open_since"] = noted(self._folder / OPEN_SINCE, start) if same else None
         return end
+
+    def _windows(
+        self, watermarks: Watermarks, start: Offset, newest: Offset, now: int
+    ) -> dict[str, Any]:
+        """The parts of an offset of windows that wait for a watermark."""
+        before = self._spec.continued(start, newest["view"])
+        since = start.get("since", {"batch": 0, "final": None})
+        if start and start.get("view") != newest["view"]:
+            since = {"batch": next_batch(start), "final": self._spec.final_at(before)}
+        watermark = watermarks.after(before, newest["vector"], now)
+        return {"watermark": watermark, "since": since}
 
     def newest(self, start: Offset) -> Offset:
         """What a refresh would compute now, and from what: the parts `view` and `vector`."""

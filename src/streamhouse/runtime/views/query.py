@@ -13,6 +13,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.state.batch_notes import note
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import shared_folder
 from streamhouse.runtime.state.last_commit import LastCommit
@@ -22,9 +23,8 @@ from streamhouse.runtime.streaming.batch_commit import BatchCommitter
 from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.holds import ViewHolds
-from streamhouse.runtime.views.planner import ViewPlanner
+from streamhouse.runtime.views.planner import OPEN_SINCE, ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
-from streamhouse.runtime.views.windows.watermarks import note_open_since
 from streamhouse.state.store import FOLDER, StateStore
 
 _BUILD_SHARE = 3.0
@@ -140,7 +140,7 @@ class ViewQuery(JobQuery):
         for report in batch.reports:
             self._builder.batch_done(report)
             if report["open_since"] is not None:
-                note_open_since(self._run.folder, end, report["open_since"])
+                note(self._run.folder / OPEN_SINCE, end, report["open_since"])
         self.progress.last_offset = end
         self._holds.batch_done()
         changes = batch.total("changes")

@@ -62,20 +62,26 @@ class ViewSpec:
     idle_ms: Mapping[str, int] = field(default_factory=dict)
     lateness_ms: int = 0
 
-    def closed_at(self, offset: Offset) -> int | None:
-        """The watermark by which windows are closed at an offset (epoch ms); None before it is.
+    def final_at(self, offset: Offset) -> int | None:
+        """The watermark by which windows do not change any more (epoch ms); None: none is final.
 
         A session is closed a millisecond later than other windows: then no row that is after the
         watermark can join it.
         """
-        at: int | None = offset.get("watermark", {}).get("at")
-        windows = self.plan.windows
-        return at if at is None or windows is None else at - windows.delay_ms
+        watermark, windows = offset.get("watermark", {}), self.plan.windows
+        at: int | None = watermark.get("at")
+        if at is None or windows is None:
+            return at
+        # What was final stays so, also if the lateness has grown since.
+        final: int = watermark.get("final", at - windows.delay_ms - self.lateness_ms)
+        return final
 
-    def final_at(self, offset: Offset) -> int | None:
-        """The watermark by which windows do not change any more; None before there is one."""
-        at = self.closed_at(offset)
-        return None if at is None else at - self.lateness_ms
+    def continued(self, start: Offset, view: str) -> Offset:
+        """What a batch goes on from that computes `view`: the part of an offset.
+
+        If that is another query than at `start`, a keyed table gets all windows anew.
+        """
+        return start if self.plan.appends or start.get("view") == view else {}
 
     @property
     def tables(self) -> dict[str, TableAddress]:

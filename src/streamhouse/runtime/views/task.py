@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamhouse import errors
 from streamhouse.connectors.base import Message
@@ -38,6 +37,7 @@ from streamhouse.runtime.views.net_change import UnknownChangeError, check_histo
 from streamhouse.runtime.views.spec import Strategy, ViewSpec
 from streamhouse.runtime.views.windows.late_changes import NOW_MS
 from streamhouse.runtime.views.windows.late_rows import LateWriter
+from streamhouse.runtime.views.windows.watermarks import of_later_windows
 from streamhouse.source import Offset, of_kind
 from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.state.segment import StateError
@@ -77,7 +77,8 @@ class RefreshTask:
         self._spec, self._task = spec, task
         self._attempt = TaskAttempt.current()
         self._inputs = ViewInputs(spec, task.end, read_rows)
-        self._late = LateWriter(spec, task, self._attempt.id)
+        self._known = replace(task, start=spec.continued(task.start, task.end["view"]))
+        self._late = LateWriter(spec, self._known, self._attempt.id)
         self.strategy: Strategy = "recompute"
         """How it has refreshed the view."""
         self.stale = False
@@ -211,7 +212,7 @@ class RefreshTask:
         """The rows of the windows that the batch closes."""
         task, spec = self._task, self._spec
         assert spec.plan.windows is not None
-        before, after = map(spec.closed_at, (task.start, task.end))
+        before, after = map(spec.final_at, (task.start, task.end))
         latest = table.latest_snapshot_id()
         has_rows = latest and table.snapshot(latest).total_record_count != 0
         has_rows = has_rows and not spec.plan.keyless  # Others may have written these.
@@ -241,17 +242,12 @@ class RefreshTask:
         """What has changed in windows that may still change."""
         spec, windows = self._spec, self._spec.plan.windows
         assert windows is not None
-        before, after = map(spec.final_at, (self._task.start, self._task.end))
+        before, after = map(spec.final_at, (self._known.start, self._known.end))
         latest = table.latest_snapshot_id()
 
         def kept() -> Iterator[pa.RecordBatch]:
-            for batch in () if latest is None else table.read(snapshot=latest):
-                if before is None:
-                    yield batch
-                    continue
-                column = batch.column(windows.column)
-                limit = pa.scalar(before - windows.offset_ms, pa.timestamp("ms"))
-                yield batch.filter(pc.greater(column, limit.cast(column.type)))
+            rows = iter(()) if latest is None else table.read(snapshot=latest)
+            return of_later_windows(rows, windows, spec.plan.zone, before)
 
         recompute = self._of_windows(before, FOREVER)
         tables = self._late.scanner(self._inputs.scanner(recompute.plan.query))

@@ -26,8 +26,11 @@ from streamhouse.sql.expressions.operand_types import OperandTypes, output_types
 from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.expression_builders import (
+    AS_IS,
     CLOSING_TIME,
+    CURRENT_WATERMARK,
     GENERATED,
+    LAST_MOMENT,
     SLICE_START,
     SUMMAND,
     WINDOW_TIMES,
@@ -38,6 +41,7 @@ from streamhouse.sql.functions.expression_builders import (
     instant,
     number,
     to_local,
+    zone_marked,
 )
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.text import Script
@@ -144,8 +148,11 @@ def fix_current_times(tree: exp.Expr, bounded: bool, zone: str = zones.UTC) -> e
 
     def rule(node: exp.Expr) -> exp.Expr:
         name = functions.current_time_name(node)
-        if name is None:
+        if name is None or (name == "WATERMARK" and not bounded):
             return node
+        if name == "WATERMARK":
+            # The only watermark of a bounded query comes after its last row.
+            return exp.Anonymous(this=LAST_MOMENT, expressions=[exp.Null(), *node.expressions])
         if name == "LOCALTIME":
             return casts.truncated_time(local.copy(), 0)
         if name == "CURRENT_DATE":
@@ -241,6 +248,9 @@ class _Translation:
             return self._summand(node.expressions[0])
         if isinstance(node, exp.Anonymous) and node.name in WINDOW_TIMES:
             return self._windowed(node)
+        if isinstance(node, exp.Anonymous) and node.name == CURRENT_WATERMARK:
+            at = call("MAKE_TIMESTAMP_MS", call("GETVARIABLE", exp.Literal.string("watermark")))
+            return self._moment(at, self.types.of(node.expressions[0]), AS_IS)
         if isinstance(node, exp.Anonymous) and node.name == "TRUNC" and len(node.expressions) == 2:
             is_double = self._is(node.expressions[0], exp.DType.DOUBLE)
             return double_rounding.truncated(node) if is_double else node
@@ -360,11 +370,17 @@ class _Translation:
             return last
         # A zone may skip the start of a slice, so that it is no instant.
         zoned = zoned and not (self.zoned and node.name == SLICE_START)
-        last = cast(value.copy(), "TIMESTAMPTZ" if zoned else "TIMESTAMP_MS")
-        zones.mark(last, exp.DataType(this=exp.DType.TIMESTAMP))
-        timestamp_digits.mark(last, 3)
-        last.type = last.to
-        return last
+        return self._moment(value.copy(), kind if zoned else exp.DataType(this=exp.DType.TIMESTAMP))
+
+    def _moment(self, value: exp.Expr, kind: exp.DataType, zone: str = "") -> exp.Expr:
+        """A TIMESTAMP as a time of a type, with three digits; `zone`: what it is, if not local."""
+        moment = cast(value, "TIMESTAMPTZ" if kind.is_type(*zones.INSTANTS) else "TIMESTAMP_MS")
+        if zone:
+            zone_marked(moment, zone)
+        zones.mark(moment, exp.DataType(this=exp.DType.TIMESTAMP))
+        timestamp_digits.mark(moment, 3)
+        moment.type = moment.to
+        return moment
 
     def _bind(self, operand: exp.Expr) -> None:
         """Set the type of a cast's operand; for ROW(…) those of its fields, too."""

@@ -11,8 +11,12 @@ Build = Callable[[Args], exp.Expr]
 Table = dict[str, tuple[int, int | None, Build]]
 """Function names with the least and greatest number of arguments (None: any) and a builder."""
 
-CURRENT_TIMES = ("PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME")
+CURRENT_TIMES = (
+    "PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME", "WATERMARK"
+)  # fmt: skip
 _CURRENT = "__current_"
+CURRENT_WATERMARK = f"{_CURRENT}WATERMARK"
+"""The placeholder of the watermark of a stream before a batch, in the type of its argument."""
 
 SUMMAND = "__summand"
 """A placeholder: a value of a sum from which it may be subtracted again; also a key of `meta`."""

@@ -16,6 +16,7 @@ from streamhouse.sql.functions import java_times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
     AS_IS,
+    CURRENT_WATERMARK,
     INSTANT,
     VARIES,
     Args,
@@ -439,6 +440,7 @@ TABLE: Table = {
     "DATEDIFF": (2, 2, days_between),
     "FROM_UNIXTIME": (1, 2, from_seconds),
     "UNIX_TIMESTAMP": (0, 2, _epoch),
+    "CURRENT_WATERMARK": (1, 1, lambda args: call(CURRENT_WATERMARK, *args)),
     "PROCTIME": (0, 0, lambda _: current_time("PROCTIME")),
     "NOW": (0, 0, lambda _: current_time("CURRENT_TIMESTAMP")),
     "CURRENT_ROW_TIMESTAMP": (0, 0, lambda _: current_time("CURRENT_TIMESTAMP")),

@@ -47,6 +47,14 @@ def keeps_versions(table: TableInfo | None) -> bool:
     return in_key and any(column.name == REMOVED for column in table.columns)
 
 
+def knows_deletes(table: TableInfo) -> bool:
+    """Whether deletes of a table have its time: of upserts they have a key and metadata alone."""
+    if not table.capabilities.upserts:
+        return True
+    times = (c for c in table.columns if table.watermark and c.name == table.watermark.column)
+    return any(column.metadata is not None for column in times)
+
+
 def view_of(resolver: Resolver, table: exp.Table) -> ViewInfo | None:
     """The view that a query names; also that of the newest versions, as of a stored time."""
     name, version = names.table_name(table), table.args.get("version")

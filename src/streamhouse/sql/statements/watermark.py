@@ -9,12 +9,14 @@ from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
 from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.plan import Column, ComputedColumn, Watermark
+from streamhouse.sql.plan import Column, ComputedColumn, TableInfo, Watermark
 from streamhouse.sql.types import base
 
 TIME_OPTION, EXPRESSION_OPTION = "schema.watermark.0.rowtime", "schema.watermark.0.strategy.expr"
 """The options with which Paimon's Flink catalog stores a table's watermark."""
 
+_SPLITS = ("partition", "shard-id")
+"""The keys of METADATA columns that say from which part of a source a row comes."""
 _OPTIONS = "scan.watermark."
 IDLE_OPTION = f"{_OPTIONS}idle-timeout"
 
@@ -39,6 +41,12 @@ def of_source(
         duration_ms(IDLE_OPTION, own[IDLE_OPTION])
         watermark = replace(watermark, idle_timeout=own[IDLE_OPTION])
     return watermark, {key: value for key, value in options.items() if key not in own}
+
+
+def by_split(source: TableInfo) -> Watermark | None:
+    """The watermark of a source, of each partition or shard if a column has these."""
+    found = (column.name for column in source.columns if column.metadata in _SPLITS)
+    return source.watermark and replace(source.watermark, split=next(found, ""))
 
 
 @dataclass(frozen=True)

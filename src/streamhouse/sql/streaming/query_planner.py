@@ -39,6 +39,7 @@ from streamhouse.sql.streaming import (
     unpaired_retractions,
     upsert_source,
 )
+from streamhouse.sql.streaming.current_watermark import source_watermarks
 from streamhouse.sql.streaming.generated_sql import (
     ROW,
     ROW_KIND,
@@ -110,7 +111,7 @@ def _analyzed(
         # What the parts of UNION ALL read: the source, with the options of its hint.
         reads = select.source.name, tuple(sorted(select.options.items()))
         groups.setdefault(reads, []).append(select)
-    analysis = _Analysis(parsed, resolver.zone, target, columns, fixed)
+    analysis = _Analysis(parsed, resolver, target, columns, fixed)
     return [_merged(group, analysis) for group in groups.values()]
 
 
@@ -147,7 +148,7 @@ class _Analysis:
     """
 
     parsed: names.Parsed
-    zone: str
+    resolver: Resolver
     target: TableInfo | None
     listed: tuple[str, ...]
     fixed: Mapping[str, str]
@@ -156,8 +157,9 @@ class _Analysis:
         """The query of a SELECT; with `keep_row`, `_row` follows the columns of its rows."""
         script, target = self.parsed.script, self.target
         top = replace(select, target=target, outputs=self._outputs(select))
-        stream, changelog = Stream(script, top, self.zone), top.source.changelog
-        upsert_source.check(top)
+        stream, changelog = Stream(script, top, self.resolver.zone), top.source.changelog
+        if not versions.keeps_versions(target):
+            upsert_source.check(top)
         changing_rows.check_times(top)
         grouped = group_by_check.check(top)
         if grouped:
@@ -241,7 +243,9 @@ class _Analysis:
             ordered = f"SELECT {listed} FROM ({rows}) AS numbered ORDER BY {quote(ROW)}"
         trees: list[exp.Expr] = [tree] if misses is None else [tree, misses]
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
-        used = names.used_columns(trees, SOURCE, top.source) or (top.source.columns[0].name,)
+        watermarks, timed = source_watermarks(stream, self.resolver)
+        used = names.used_columns([*trees, *timed], SOURCE, top.source)
+        used = used or (top.source.columns[0].name,)
         lookups = tuple(
             lookup_join(stream, each, names.used_columns(trees, join.relation, join.table))
             for each in top.lookups
@@ -250,10 +254,10 @@ class _Analysis:
         passed = passthrough_columns(top, items, output)
         functions = functions_in(self.parsed.tree)
         return StreamQuery(
-            StreamScan(top.source, used, top.source.changelog, top.options),
+            StreamScan(top.source, used, top.source.changelog, top.options, watermarks),
             lookups,
             OutputRows(ordered, output, rows if sort else None, functions, passed),
-            self._fingerprint(top.source, used, lookups, output),
+            self._fingerprint(top.source, used, lookups, output, watermarks),
             merging,
             None if misses is None else generate(misses),
         )
@@ -264,6 +268,7 @@ class _Analysis:
         source_columns: tuple[str, ...],
         lookups: tuple[LookupJoin, ...],
         output: tuple[Column, ...],
+        watermarks: str,
     ) -> str:
         """SHA-256 of the query's text without its layout, and of the parts of tables that it uses.
 
@@ -285,7 +290,8 @@ class _Analysis:
             [(column.name, column.type) for column in output],
             *([sorted(self.fixed.items())] if self.fixed else []),
             *(function.record() for function in functions_in(self.parsed.tree)),
-            *([self.zone] if self.zone != UTC else []),
+            *([self.resolver.zone] if self.resolver.zone != UTC else []),
+            *([watermarks] if watermarks else []),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -42,8 +42,10 @@ def merged(
     prints = "".join(part.fingerprint for part in parts)
     upserts = dict.fromkeys(part.merging.upsert for part in parts if part.merging.upsert)
     grouped = any(part.merging.grouped for part in parts)
+    scan = first.reading(name for part in parts for name in part.scan.columns).scan
     query = replace(
-        first.reading(name for part in parts for name in part.scan.columns),
+        first,
+        scan=replace(scan, watermarks=max(part.scan.watermarks for part in parts)),
         fingerprint=hashlib.sha256(prints.encode()).hexdigest(),
         # A shuffle sends a row to one task, but each part may look up another key.
         lookups=tuple(

@@ -17,8 +17,6 @@ a file in the query's run folder. That only affects whether a version can be joi
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +30,7 @@ from streamhouse.lookup.strategies.background_refresh import Pinned
 from streamhouse.lookup.strategies.selection import FULL, Choice, refresh_rule
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
+from streamhouse.runtime.state.batch_notes import note, noted
 from streamhouse.source import Offset
 from streamhouse.sql.plan import LookupJoin
 
@@ -216,20 +215,11 @@ def report_loaded(folder: Path, end: Offset, reports: Sequence[Mapping[str, Any]
         return
     reported = [set(report["loaded"]) for report in reports if report["loaded"] is not None]
     loaded = set(end["coming"]).intersection(*reported)
-    part = folder / f"{_FILE}.part"
-    # The folder may be gone if the run is being stopped.
-    with contextlib.suppress(FileNotFoundError):
-        part.write_text(json.dumps({"batch": end["batch"], "loaded": sorted(loaded)}))
-        part.replace(folder / _FILE)
+    note(folder / _FILE, end, sorted(loaded))
 
 
 def reported_loaded(folder: Path | None, start: Offset) -> Collection[str]:
     """The relations reported for the batch that ended at `start`; none if it ran in another run."""
     if folder is None or "coming" not in start:
         return ()
-    try:
-        report = json.loads((folder / _FILE).read_text())
-    except FileNotFoundError:
-        return ()
-    found: list[str] = report["loaded"]
-    return found if report["batch"] == start["batch"] else ()
+    return noted(folder / _FILE, start) or ()

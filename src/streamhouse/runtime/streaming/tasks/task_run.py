@@ -19,6 +19,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
+from streamhouse.runtime.streaming.watermark import latest, watermark_before
 from streamhouse.source import Source
 
 CHUNK_ROWS = 262_144
@@ -52,6 +53,7 @@ class TaskRun:
         self.read_rows = self.missed = 0
         self._bad = 0
         self._bad_records: list[pa.Table] = []
+        self._watermarks: dict[str, int | None] = {}
         self._changes = Counter[str]()
         self._attempt = TaskAttempt.current()
         self._recorded: dict[str, pa.Table] | None = None
@@ -59,7 +61,7 @@ class TaskRun:
     def bind(self) -> None:
         """Set the time of the batch, and the versions of the lookups' tables."""
         task, journal = self.task, self.open.journal
-        self.operator.bind(task.now_ms, {})
+        self.operator.bind(task.now_ms, {}, watermark_before(task.end))
         self._recorded = None if journal is None else journal.recorded(task.batch)
         self.open.dimensions.at(task.end, self._recorded)
 
@@ -73,7 +75,10 @@ class TaskRun:
         if isinstance(source, SkippingSource):
             source.bad_records()  # of an attempt that failed
         source.changes_read()
-        yield from chunks(source.read(split))
+        for chunk in chunks(source.read(split)):
+            for name, at in self.operator.watermarks(chunk).items():
+                self._watermarks[name] = latest(self._watermarks.get(name), at)
+            yield chunk
         self._take_bad_records(source)
         if not self.task.share:
             self._changes.update(source.changes_read())
@@ -130,6 +135,7 @@ class TaskRun:
             "missed": self.missed,
             "bad": self._bad,
             "changes": self._changes,
+            "watermarks": self._watermarks,
             # The relations whose `coming` version is preloaded.
             "loaded": self.open.dimensions.loaded(self.task.end) if joined else None,
         }

@@ -53,14 +53,18 @@ _OLD, _KEYS = "old_", "changed_keys"
 
 
 def recorded(
-    address: TableAddress, number: int, query_id: str | None, batch: int
+    address: TableAddress, number: int, query_id: str | None, end: Offset
 ) -> dict[str, pa.Table]:
-    """The late rows of a table function up to a batch, for each kind by `late_table`."""
+    """The late rows of a table function up to an offset, for each kind by `late_table`.
+
+    Those that came before the query was changed are late no more: see `ViewSpec.continued`.
+    """
     table = address.open()
     own = (
         (pc.field("_query") == query_id)
         & (pc.field("_input") == number)
-        & (pc.field("_batch") <= batch)
+        & (pc.field("_batch") >= end.get("since", {"batch": 0})["batch"])
+        & (pc.field("_batch") <= end["batch"])
     )
     rows = pa.Table.from_batches(list(table.read()), table.read_schema()).filter(own)
     return {late_table(number, kind): rows.filter(pc.field("_kind") == kind) for kind in KINDS}

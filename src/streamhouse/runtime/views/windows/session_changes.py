@@ -85,7 +85,8 @@ class SessionChanges(LateChanges):
     def _recorded(self) -> dict[str, pa.Table]:
         """The late rows of former batches."""
         address = self._spec.late[self._number]
-        return recorded(address, self._number, self._spec.query_id, self._task.batch - 1)
+        end = {**self._task.end, "batch": self._task.batch - 1}
+        return recorded(address, self._number, self._spec.query_id, end)
 
     @cached_property
     def _changed_rows(self) -> dict[str, pa.Table]:

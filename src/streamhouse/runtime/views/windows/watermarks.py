@@ -1,23 +1,25 @@
 """Watermarks of a view's inputs: computed on the driver, and stored in the offsets of batches.
 
-The part `watermark` of an offset has `at`, the watermark of the view after the batch, and for each
-input with a WATERMARK clause those of its splits, with the times when their last rows came (all in
-epoch milliseconds), and `zone`, the time zone. A table is one split, unless a column says from
-which split of a source a row comes. A watermark of instants is a local time of the zone, as the
-windows are: the last one that no row after the watermark has.
+The part `watermark` of an offset has `at`, the watermark of the view after the batch, `final`, by
+which windows do not change any more, and for each input with a WATERMARK clause those of its
+splits, with the times when their last rows came (all in epoch milliseconds), and `zone`, the time
+zone. A table is one split, unless a column says from which split of a source a row comes. A
+watermark of instants is a local time of the zone, as the windows are: the last one that no row
+after the watermark has.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.duckdb_engine import Batches, Limits, opened
+from streamhouse.operators.planning.closed_windows import ClosedWindows
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.streaming.watermark import Splits, common, latest, moved
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.net_change import known_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
@@ -35,12 +37,6 @@ _LOCAL_MS = """
 """
 """The last local time that no later instant has: clocks are set back at most once in a day."""
 Watermark: TypeAlias = dict[str, Any]
-Splits: TypeAlias = dict[str, int | None]
-
-
-_FILE = "open_since.json"
-"""Since when sessions are open, from the task of a batch to the planner of the next one. It spares
-reading older rows. If it is lost, the next batch reads all of them."""
 
 
 class Watermarks:
@@ -48,7 +44,9 @@ class Watermarks:
 
     def __init__(self, spec: ViewSpec) -> None:
         self._spec = spec
-        self._queries = dict(_queries(spec))
+        assert spec.plan.windows is not None
+        queries = ((spec.address(each.scans[0]), each) for each in spec.plan.windows.watermarks)
+        self._queries = {table_key(at): (at, each) for at, each in queries if at is not None}
         self._known: dict[str, tuple[Any, Splits]] = {}
         """The watermarks of each input at the last position for which they were computed."""
 
@@ -59,34 +57,19 @@ class Watermarks:
         known = start.get("vector", {})
         if before.get("zone", zone) != zone:
             # Local times of another zone are not comparable.
-            before, known = nothing, {}
+            before, known, start = nothing, {}, {}
         inputs = {}
         for key in self._queries:
             splits = before["inputs"].get(key, {"": [None, now_ms]})
             old = known.get(key)
             if old != vector[key]:
-                found = self._greatest(key, old, vector[key])
-                splits = {name: each for name, each in splits.items() if each[0] is not None}
-                splits |= {
-                    name: [_latest(splits.get(name, [None])[0], value), now_ms]
-                    for name, value in found.items()
-                }
+                splits = moved(splits, self._greatest(key, old, vector[key]), now_ms)
             inputs[key] = splits or {"": [None, now_ms]}
-        at = _latest(before["at"], self._common(inputs, now_ms))
-        return {"at": at, "inputs": inputs, "zone": zone}
-
-    def _common(self, inputs: Mapping[str, Mapping[str, list[Any]]], now_ms: int) -> int | None:
-        """The least watermark of the splits that are not idle; of idle ones alone the greatest."""
-        active, known = [], []
-        for key, splits in inputs.items():
-            idle_ms = self._spec.idle_ms.get(key, 0)
-            for value, moved_ms in splits.values():
-                known.append(value)
-                if not 0 < idle_ms <= now_ms - moved_ms:
-                    active.append(value)
-        if active:
-            return None if None in active else min(active)
-        return max((value for value in known if value is not None), default=None)
+        idle = ((splits, self._spec.idle_ms.get(key, 0)) for key, splits in inputs.items())
+        at = latest(before["at"], common(idle, now_ms))
+        own = Watermark(at=at, inputs=inputs, zone=zone)
+        final = latest(self._spec.final_at(start), self._spec.final_at({"watermark": own}))
+        return own | {"final": final}
 
     def _greatest(self, key: str, start: Any, end: Any) -> Splits:
         """The greatest watermarks of the rows between two positions, at least of these rows."""
@@ -116,28 +99,17 @@ class Watermarks:
             return {str(split): at for split, at in found}
 
 
-def _queries(spec: ViewSpec) -> Iterator[tuple[str, tuple[TableAddress, BoundedQuery]]]:
-    assert spec.plan.windows is not None
-    for query in spec.plan.windows.watermarks:
-        address = spec.address(query.scans[0])
-        if address is not None:
-            yield table_key(address), (address, query)
-
-
-def _latest(a: int | None, b: int | None) -> int | None:
-    return max((each for each in (a, b) if each is not None), default=None)
-
-
-def note_open_since(folder: Path, end: Offset, since: int | None) -> None:
-    """Note the first time of sessions that are open after the batch that ends at `end`."""
-    (folder / _FILE).write_text(json.dumps([end["batch"], since]))
-
-
-def open_since(folder: Path, start: Offset) -> int | None:
-    """What was noted for the batch that ends at `start`; None if nothing was."""
-    try:
-        batch, since = json.loads((folder / _FILE).read_text())
-    except (OSError, ValueError):
-        return None
-    known: int | None = since if batch == start.get("batch") else None
-    return known
+def of_later_windows(
+    batches: Iterator[pa.RecordBatch], windows: ClosedWindows, zone: str, final: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a result that are of windows that were not final by a watermark."""
+    for batch in batches:
+        if final is None:
+            yield batch
+            continue
+        ends = batch.column(windows.column)
+        if ends.type.tz is not None:
+            offset = zone.removeprefix("GMT") if ":" in zone else zone
+            ends = pc.local_timestamp(ends.cast(pa.timestamp(ends.type.unit, offset)))
+        limit = pa.scalar(final - windows.offset_ms, pa.timestamp("ms"))
+        yield batch.filter(pc.greater(ends, limit.cast(ends.type)))

@@ -1,0 +1,71 @@
+"""`CURRENT_WATERMARK(ts)`: up to which time the rows of a stream had arrived before a batch.
+
+It is the greatest watermark of the rows of former batches. The tasks of a batch report that of its
+rows, and the offset of the next batch has it, so a batch that runs again returns the same rows
+(decision 331).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from streamhouse.sql import functions, node_errors
+from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.plan import Resolver
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.statements.watermark import by_split
+from streamhouse.sql.streaming.generated_sql import Stream
+from streamhouse.sql.streaming.select_reader import read_selects
+from streamhouse.sql.streaming.stream_select import StreamSelect
+from streamhouse.sql.syntax import Query, TextPosition
+from streamhouse.sql.text import ticked
+
+
+def source_watermarks(stream: Stream, resolver: Resolver) -> tuple[str, list[exp.Expr]]:
+    """The SQL over `src` of the greatest watermark (epoch ms) of each split, and its tree.
+
+    Both are empty for a query without CURRENT_WATERMARK.
+    Raises `UnsupportedSqlError` for the watermark of anything but the time column of a WATERMARK.
+    """
+    calls = list(_arguments(stream.top))
+    if not calls:
+        return "", []
+    source = stream.top.source
+    watermark = by_split(source)
+    time = ticked("ts" if watermark is None else watermark.column)
+    if watermark is not None:
+        split = f"CAST({ticked(watermark.split)} AS STRING)" if watermark.split else "''"
+        table = ".".join(map(ticked, source.name))
+        text = f"SELECT {time} AS `time`, {watermark.expression} AS `at`, {split} AS `split`"
+        own = names.parse_query(Query(f"{text} FROM {table}", TextPosition(1, 1)))
+        (top,) = read_selects(own, resolver)
+        if all(_read(stream.top, call) == _read(top, top.items[0]) for call in calls):
+            rows = Stream(own.script, top, stream.zone).rows(top.items, top.names, signed=True)
+            greatest = 'epoch_ms(MAX(CAST("at" AS TIMESTAMP)))'
+            sql = f"SELECT split, {greatest} FROM ({generate(rows)}) GROUP BY split"
+            return sql, [rows]
+    message = f"CURRENT_WATERMARK takes the time column of the WATERMARK of {source.name[-1]}" + (
+        f": write CURRENT_WATERMARK({time})" if watermark else ", which has none"
+    )
+    raise node_errors.unsupported(stream.script, calls[0], message)
+
+
+def _arguments(top: StreamSelect) -> Iterator[exp.Expr]:
+    """The arguments of CURRENT_WATERMARK."""
+    conditions = [*top.where, *(lookup.on for lookup in top.lookups)]
+    for part in [*top.items, *top.group, *conditions]:
+        for node in part.walk():
+            if functions.current_time_name(node) == "WATERMARK":
+                yield node.expressions[0]
+
+
+def _read(top: StreamSelect, item: exp.Expr) -> str:
+    """What an expression computes from the source's columns, as text; empty if not from these."""
+    item = item.unalias().unnest().copy()
+    for column in item.find_all(exp.Column):
+        if column.table != top.alias:
+            return ""
+        column.set("table", None)
+    return item.sql("duckdb")
