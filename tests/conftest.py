@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pymysql.connections
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from streamhouse.mysql import connection as mysql
@@ -65,9 +66,23 @@ def pytest_configure() -> None:
     Hypothesis warns if the recursion limit does, which the first statement raises.
     """
     allow_depth()
+    _fix_examples()
     _take_interrupts()
     _keep_bytecode()
     _warn_of_open_connections()
+
+
+def _fix_examples() -> None:
+    """Let Hypothesis generate the same examples in each run, however long one takes (decision 335).
+
+    `--hypothesis-profile random` generates others.
+    """
+    slow = [HealthCheck.too_slow]
+    for name, fixed in (("random", False), ("fixed", True)):
+        settings.register_profile(
+            name, deadline=None, derandomize=fixed, suppress_health_check=slow
+        )
+    settings.load_profile("fixed")
 
 
 def _keep_bytecode() -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pymysql
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import Shop
 from tests.mysql_server import Server
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.connectors.base import Message, WrittenBatch
 from streamhouse.connectors.jdbc.connector import JdbcCommitter
@@ -250,11 +251,16 @@ def test_lost_connections_locks_and_deadlocks_are_overcome(server: MariaDB) -> N
     done: list[bool] = []
     thread = threading.Thread(target=lambda: done.append(sink.write(1, batch((1, "a"), (2, "b")))))
     thread.start()
-    time.sleep(1.5)
+    waiting = "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    first = until(lambda: server.execute(waiting))
+    # After the lock's timeout it waits again, in another transaction.
+    until(lambda: server.execute(waiting) not in ([], first))
     for (number,) in server.execute(
         f"SELECT id FROM information_schema.processlist WHERE user = '{USER}'"
     ):
-        server.execute(f"KILL {number}")
+        # The session may have ended meanwhile.
+        with contextlib.suppress(pymysql.err.OperationalError):
+            server.execute(f"KILL {number}")
     holder.rollback()
     holder.close()
     thread.join(DEADLINE_S)
@@ -466,7 +472,7 @@ def test_a_table_is_read_by_several_queries_at_once(shop: Shop, server: MariaDB)
         count = "SELECT COUNT(*), COUNT(DISTINCT id), SUM(CHAR_LENGTH(pad)) FROM wide_sink;"
         assert shop.printed(table + batch + count) == f"{found}  {found}  {1000 * found}"
     assert shop.printed(f"{table}{batch}SELECT id > 0 FROM wide_sink LIMIT 1;") == "True"
-    assert not [one for one in threading.enumerate() if one.name.startswith("jdbc-read")]
+    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("jdbc-read")])
     with pytest.raises(TableError, match="no column 'ids'; did you mean 'id'"):
         shop.printed(table.replace("'id'", "'ids'") + batch + count)
 

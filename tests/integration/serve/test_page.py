@@ -16,6 +16,7 @@ from tests.integration.serve.browser import PHONE, flashed, visit
 from tests.integration.serve.server import Server
 from tests.serving import servers
 from tests.unit.conftest import Shop
+from tests.waiting import DEADLINE_S
 
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import Status, Statuses
@@ -66,7 +67,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 @pytest.fixture(scope="module")
 def server(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(shop.path, tmp_path_factory.mktemp("server")) as started:
+    options = ("--query-timeout", f"{DEADLINE_S}s")
+    with Server(shop.path, tmp_path_factory.mktemp("server"), *options) as started:
         yield started
 
 
@@ -365,7 +367,7 @@ def test_sql_screen_by_keyboard(server: Server, browser: Browser) -> None:
         expect(page.get_by_role("heading", level=1)).to_have_text("SQL")
         text = page.get_by_label("Query", exact=True)
         expect(text).to_have_value("SELECT *\nFROM `shop`.`sales`\nLIMIT 100")
-        limits = page.get_by_text("It may take up to 10 s and return up to 100,000 rows")
+        limits = page.get_by_text(f"It may take up to {DEADLINE_S} s and return up to 100,000 rows")
         expect(limits).to_be_visible()
         text.fill("SELECT country, orders, revenue\nFROM shop.sales\nORDER BY country DESC")
         text.press("Control+Enter")

@@ -171,8 +171,9 @@ def test_tokens_share_the_query_slots(guarded: Server) -> None:
         for thread in threads:
             thread.join(DEADLINE_S)
     assert {status for status, _ in answers} <= {413, 503} and len(answers) == 20
-    # The time of a query counts from its request on, not from when a slot is free.
-    assert max(seconds for _, seconds in answers) < 2 * QUERY_S
+    # The time of a query counts from its request on, not from when a slot is free: one after the
+    # other, two at a time, they would take ten times as long.
+    assert max(seconds for _, seconds in answers) < 5 * QUERY_S
 
 
 def test_queries_of_disconnected_clients_are_cancelled(guarded: Server) -> None:

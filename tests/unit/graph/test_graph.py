@@ -286,7 +286,7 @@ def test_names_cannot_break_the_drawing() -> None:
     assert 'a<b>&"' in words
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 12).flatmap(
         lambda n: st.tuples(

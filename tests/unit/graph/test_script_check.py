@@ -127,7 +127,7 @@ SCRAPS = (
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(SCRAPS), max_size=14).map(" ".join), st.booleans())
 def test_fragments_are_planned_or_are_errors(place: str, text: str, applied: bool) -> None:
     found = request(place, f"{TABLES}{text}", applied=applied, svg=True)

@@ -252,7 +252,7 @@ def compared(table: LoggedTable, raw: Sequence[bytes], skipped: int) -> ChangedR
 
 
 @pytest.mark.parametrize("few", [0, 2, 32])
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_rows_together_are_those_of_each_event(few: int, data: st.DataObject) -> None:
     draw = data.draw
@@ -315,7 +315,7 @@ def test_shares_divide_the_rows_and_keep_their_order(events: int) -> None:
     assert found[1][-1] == ("+I", 1)
 
 
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_a_key_group_may_have_no_rows(data: st.DataObject) -> None:
     table, nulls = logged([KEY, *KINDS]), bytes((len(KINDS) + 8) // 8)

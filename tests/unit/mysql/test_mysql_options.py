@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
@@ -82,7 +82,6 @@ def test_positions_are_ordered_by_number() -> None:
 
 
 # The first offset makes the adapter of its type.
-@settings(deadline=None)
 @given(
     st.integers(4, 2**32),
     st.none() | st.lists(st.integers() | st.text(), min_size=1, max_size=3),

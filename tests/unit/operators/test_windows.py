@@ -17,7 +17,7 @@ from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.sql.batch import window_slices
 
-_QUERIES = 5
+_QUERIES = 3
 
 
 def windowed_query(rng: random.Random) -> str:
@@ -179,7 +179,7 @@ def _nearest(rng: random.Random) -> str:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 200))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 300))]
 )
 def test_windows_from_changes(seed: int, tmp_path: Path) -> None:
     for number in range(_QUERIES):
@@ -188,7 +188,7 @@ def test_windows_from_changes(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 200))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 300))]
 )
 def test_trees_of_windows(seed: int) -> None:
     """The tree has the rows of the query, and each operator keeps its claims."""

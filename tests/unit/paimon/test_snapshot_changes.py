@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamhouse.errors import DataLossError, StreamhouseError
@@ -166,7 +166,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4)
 @given(history=histories)
 def test_applied_to_nothing_it_makes_the_table_at_each_snapshot(
     store: Store, engine: str, history: list[list[Row]]
@@ -177,7 +177,7 @@ def test_applied_to_nothing_it_makes_the_table_at_each_snapshot(
     follow(store, table, store.source(table))
 
 
-@settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5)
 @given(history=st.lists(st.tuples(st.integers(0, 3), st.lists(rows, max_size=4)), max_size=6))
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("parted", [True, False])

@@ -40,7 +40,7 @@ def changes(table: pa.Table) -> list[Row]:
     return list(zip(*columns, strict=True))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(old=states, new=states)
 def test_changes_by_key(differ: Differ, old: dict[Row, Any], new: dict[Row, Any]) -> None:
     before, after = (as_table([(*key, value) for key, value in s.items()]) for s in (old, new))
@@ -60,7 +60,7 @@ def test_changes_by_key(differ: Differ, old: dict[Row, Any], new: dict[Row, Any]
     assert updates == len(old.keys() & new.keys()) - unchanged
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(old=rows, new=rows)
 def test_changes_by_row(differ: Differ, old: list[Row], new: list[Row]) -> None:
     def counted(some: list[Row]) -> Counter[str]:

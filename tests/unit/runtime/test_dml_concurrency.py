@@ -24,7 +24,7 @@ from streamhouse.runtime.batch import bounded_statements, dml
 WRITER = "0f8fad5b-d9cb-469f-a165-70867728950e"
 SUMS = """CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED, n BIGINT) WITH ('bucket' = '1',
   'merge-engine' = 'aggregation', 'fields.n.aggregate-function' = 'sum')"""
-ROUNDS = 40
+ROUNDS = 25
 
 
 class ConcurrentWriter(threading.Thread):

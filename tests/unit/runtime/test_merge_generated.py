@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import streamhouse
@@ -134,12 +134,7 @@ def test_merge_equals_the_model(
 ) -> None:
     folder = tmp_path_factory.mktemp("merge")
 
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    @settings(max_examples=examples)
     @given(
         target=keyed_rows if keyed else rows,
         source=keyed_rows if keyed else rows,

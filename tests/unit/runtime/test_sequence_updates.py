@@ -54,7 +54,8 @@ def test_an_update_takes_effect_or_is_refused(tmp_path: Path, fields: str, order
     found = {row["id"]: (row["a"], row["b"]) for b in table.read() for row in b.to_pylist()}
     assert found == {i: new if i in fine else old for i, (old, new) in enumerate(MOVES)}
     assert late
-    for i in late:
+    # A third of them in each test: a statement for each takes long.
+    for i in late[len(fields + order) % 3 :: 3]:
         a, b = MOVES[i][1]
         with pytest.raises(TableError, match="so an UPDATE cannot make it"):
             streamhouse.execute(

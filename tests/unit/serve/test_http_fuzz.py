@@ -30,9 +30,6 @@ PARTS = (
 ).split()
 QUICK = settings(
     max_examples=25,
-    deadline=None,
-    database=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

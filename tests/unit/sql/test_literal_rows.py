@@ -106,7 +106,7 @@ def test_each_cell_separately_and_all_cells_of_a_type_together(kind: str) -> Non
     same(rows, table(*[kind] * (len(cells) + 2)))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_any_mixture_of_cells(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(sorted(CELLS)), min_size=1, max_size=4))
@@ -115,7 +115,7 @@ def test_any_mixture_of_cells(data: st.DataObject) -> None:
     same([f"({', '.join(row)})" for row in rows], table(*kinds))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(rows=st.lists(st.tuples(
     st.one_of(st.integers(-(2**63), 2**63 - 1), st.none()),
     st.one_of(st.decimals(-10**9, 10**9, places=2, allow_nan=False), st.none()),

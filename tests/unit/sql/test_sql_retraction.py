@@ -106,7 +106,7 @@ def planned() -> StreamQuery:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(st.integers(1, 4), st.sampled_from(["Ann", "Ben", None]), st.integers(-9, 9)),
