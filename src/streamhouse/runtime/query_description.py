@@ -54,7 +54,7 @@ class QueryDescription:
 
 
 class SourceProgress(Protocol):
-    """How far a query has read its sources; see `streaming.query`, `sync.source_progress`."""
+    """How far a query has read its sources; see `streaming.query`."""
 
     def lag(self) -> Lag | None:
         """How far the query is behind its sources; None if unknown."""

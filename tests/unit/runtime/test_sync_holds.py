@@ -42,7 +42,8 @@ def test_a_consumer_is_written_before_a_commit_only_if_it_moves(
     spec: Any = SimpleNamespace(
         query_id=QUERY, address=lambda target: TableAddress(options, target)
     )
-    checkpoint: Any = SimpleNamespace(path=tmp_path)
+    logs = SimpleNamespace(last_logged=lambda: 0, last_committed=lambda: 0)
+    checkpoint: Any = SimpleNamespace(path=tmp_path, logs=logs)
     holds = SyncHolds(spec, checkpoint)
     holds.add(["d.t"])
     file = tmp_path / "lake" / "d.db" / "t" / "consumer" / f"consumer-{consumer}"
@@ -79,7 +80,9 @@ def test_the_first_position_after_an_interrupted_batch(
     for snapshot in range(1, 1 + expired):
         (tmp_path / "lake/d.db/t/snapshot" / f"snapshot-{snapshot}").unlink()
     (tmp_path / "lake/d.db/t/snapshot/EARLIEST").write_text(str(1 + expired))
-    logs = SimpleNamespace(last_logged=lambda: 0, logged_s=lambda number: oldest + logged)
+    logs = SimpleNamespace(
+        last_logged=lambda: 0, last_committed=lambda: -1, logged_s=lambda number: oldest + logged
+    )
     spec: Any = SimpleNamespace(
         query_id=QUERY, address=lambda target: TableAddress(options, target)
     )

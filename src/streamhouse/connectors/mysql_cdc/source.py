@@ -161,7 +161,7 @@ class MySqlSource(Source):
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         self._progress(start)
-        return self._planner.latest_offset(start, max_rows)
+        return self._planner.next_offset(start, max_rows)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
         after = DatabaseProgress.from_offset(end)

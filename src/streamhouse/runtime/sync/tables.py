@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     parent_needed,
     unfollowed,
 )
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.mysql.columns import server_zone
@@ -25,7 +26,7 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server, TableNames
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.table_name import name_fault
-from streamhouse.runtime.sync.mapping.targets import CreatedTables, Target, Targets
+from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.present_rows import (
     FromScratch,
@@ -42,9 +43,8 @@ ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]
 class SyncTables:
     """Keeps the newest table set up to date; driver only, thread-safe.
 
-    `joining` is called with the names of tables, and their targets, before a table set has them;
-    `created` notes the tables that are created in Paimon until then. `scratch`: the sync starts
-    from scratch.
+    `joining` is called with the names of tables, and their targets, before a table set has them.
+    `scratch`: the sync starts from scratch.
     """
 
     def __init__(
@@ -55,17 +55,19 @@ class SyncTables:
         server: Server,
         notice: Callable[[str], None],
         joining: Callable[[Sequence[FollowedTable]], None],
-        created: CreatedTables,
         present: PresentRows,
         scratch: FromScratch | None = None,
     ) -> None:
         self._options, self._table_sets, self._session = options, table_sets, session
         self._discovery = Discovery(session, options.mysql, options.tables, compares=server.mariadb)
-        self._targets, self._created = Targets(options, notice, created), created
+        self._targets = Targets(options, notice, table_sets)
         self._notice, self._joining = notice, joining
         self._present, self._scratch = present, scratch
         self._skipped: set[TableNames] = set()
         self._lock = threading.Lock()
+        self._search: threading.Thread | None = None
+        self._due = time.monotonic() + 1.0
+        self._error: Exception | None = None
 
     @property
     def table_set(self) -> TableSet:
@@ -102,6 +104,39 @@ class SyncTables:
                 return 0
             return self._add(self._discovery.found(known))
 
+    def note(self, progress: DatabaseProgress, unread: Collection[str]) -> None:
+        """Write a table set with tables as a batch has altered them, and its `unread` targets."""
+        with self._lock:
+            old = self.table_set
+            now = {id: progress.versions.get(id, table) for id, table in old.tables.items()}
+            if unread or now != old.tables:
+                zone = progress.zone or old.zone
+                self._table_sets.add(list(now.values()), old.next_id, zone, unread)
+
+    def discover_soon(self) -> None:
+        """Let a thread `discover` tables, each second or less often; raises its error."""
+        if self._error is not None:
+            raise self._error
+        if time.monotonic() >= self._due and not (self._search and self._search.is_alive()):
+            # A daemon: MySQL may not answer while the sync is stopped.
+            self._search = threading.Thread(target=self._run, name="sync-tables", daemon=True)
+            self._search.start()
+
+    def close(self, wait_s: float = 5.0) -> None:
+        """Wait for the thread."""
+        if self._search is not None:
+            self._search.join(wait_s)
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            self.discover()
+        except Exception as error:  # noqa: BLE001  # raised by `discover_soon`
+            self._error = error
+        # Listing many tables is expensive for the server.
+        took_s = time.monotonic() - began
+        self._due = time.monotonic() + 1.0 + min(30.0, 10 * took_s)
+
     def _add(self, found: Sequence[FoundTable]) -> int:
         followable = self._followable(found)
         if not followable:
@@ -124,8 +159,7 @@ class SyncTables:
         self._check_comparable(tables)
         self._present_rows(old, tables, all_tables)
         self._joining(tables)
-        self._table_sets.add(all_tables, old.next_id + len(tables), zone)
-        self._created.clear()
+        self._table_sets.add(all_tables, old.next_id + len(tables), zone, created={})
         if self._scratch is not None:
             self._scratch.end()
             self._scratch = None
@@ -272,37 +306,3 @@ def needed_zone(
     if all(column.family != "timestamp" for column, _ in selected):
         return None
     return server_zone(session, selected, "--mysql-conf server-time-zone=…")
-
-
-class TableWatch:
-    """Looks for new tables in a thread, each `seconds`."""
-
-    def __init__(self, tables: SyncTables, seconds: float = 1.0) -> None:
-        self._tables, self._seconds = tables, seconds
-        self._stopped = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="sync-tables", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def check(self) -> None:
-        """Raise the error that ended it, if any."""
-        if self._error is not None:
-            raise self._error
-
-    def close(self, wait_s: float = 5.0) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(wait_s)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
-            try:
-                began = time.monotonic()
-                self._tables.discover()
-                # Listing many tables is expensive for the server.
-                self._stopped.wait(min(30.0, 10 * (time.monotonic() - began)))
-            except Exception as error:  # noqa: BLE001  # raised by `check`
-                self._error = error
-                return
