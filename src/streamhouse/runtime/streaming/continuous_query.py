@@ -25,7 +25,7 @@ from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResults
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import report_loaded
-from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
 from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
@@ -35,11 +35,9 @@ class ContinuousQuery(JobQuery):
     """Runs a `QuerySpec` with a checkpoint; on the driver. `batch_commit` commits its batches."""
 
     spec: QuerySpec
-    progress: ContinuousProgress
 
     def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> None:
         with acquired(checkpoint):
-            self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             self.spec = replace(spec, query_id=checkpoint.query_id())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
         self._last_commit = LastCommit(self.spec, checkpoint.path)

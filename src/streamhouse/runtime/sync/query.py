@@ -31,7 +31,7 @@ from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.sync.commit import SyncCommitter, SyncHolds, unread_targets
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
@@ -51,7 +51,6 @@ class SyncQuery(JobQuery):
     """Runs a sync with a checkpoint; on the driver. `sync.commit` commits its batches."""
 
     spec: SyncSpec
-    progress: ContinuousProgress
 
     def __init__(
         self,
@@ -79,7 +78,6 @@ class SyncQuery(JobQuery):
             self._query_id = checkpoint.query_id()
             super().__init__(checkpoint, description)
         self._table_sets = TableSets(checkpoint.path)
-        self.progress = ContinuousProgress(checkpoint.logs.last_offset())
         # A sync that resumes waits longer for its server.
         resumes = bool(self.progress.last_offset)
         self._session = Session(options.mysql, *(() if resumes else (FIRST_START_SECONDS,)))

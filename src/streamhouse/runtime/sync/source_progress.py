@@ -21,7 +21,7 @@ from streamhouse.source import Lag, Offset
 
 
 class TablesProgress:
-    """How far a sync has read its tables; the `Planner` of its query's `ContinuousProgress`.
+    """How far a sync has read its tables; the `Planner` of its query's `QueryProgress`.
 
     `find_tables` looks for new tables, and returns how many it has found.
     """

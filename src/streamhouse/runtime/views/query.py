@@ -18,7 +18,7 @@ from streamhouse.runtime.state.checkpoint_registry import shared_folder
 from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.runtime.state.table_writers import has_rows
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
-from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
@@ -43,13 +43,11 @@ class ViewQuery(JobQuery):
     """
 
     spec: ViewSpec
-    progress: ContinuousProgress
     _replica: ReplicatedStore | None = None
 
     def __init__(self, spec: ViewSpec, checkpoint: Checkpoint, pipeline: str) -> None:
         with acquired(checkpoint):
             self.spec = _with_current_log(spec, checkpoint)
-            self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
             self.spec = replace(
                 self.spec,
