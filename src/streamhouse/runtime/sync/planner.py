@@ -29,7 +29,6 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     Stale,
 )
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
-from streamhouse.connectors.mysql_cdc.database.sync_startup import STARTUP_FILE
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     BATCH_BYTES,
@@ -39,7 +38,6 @@ from streamhouse.connectors.mysql_cdc.database.tables_planner import (
 )
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.durable_files import read_json
 from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
@@ -57,7 +55,7 @@ class SyncPlanner(TablesPlanner):
 
     The relay log has the changes of all tables. `SchemaEvolution` decides about statements that
     alter the tables. Without a snapshot, the first tables are followed from now on, or from the
-    startup position that the checkpoint has.
+    startup position that the table set has.
     """
 
     batch_chunks = 64
@@ -74,7 +72,6 @@ class SyncPlanner(TablesPlanner):
         super().__init__(options, session, server, spec.relay, spec.options.skips_snapshot)
         self._spec = spec
         self._table_sets = TableSets(checkpoint)
-        self._startup = read_json(checkpoint / STARTUP_FILE) if options.starts_in_the_past else None
         self._follower = SchemaEvolution(spec.options, AddedColumns(checkpoint), spec.query_id)
         self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
         self._tables: tuple[object, Tables] = (None, {})
@@ -160,10 +157,10 @@ class SyncPlanner(TablesPlanner):
     # -- the rows of tables
 
     def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
-        startup = DatabaseProgress.from_offset(self._startup or {})
-        if startup is not None:
-            return startup
         newest = self._table_sets.latest()
+        startup = DatabaseProgress.from_offset(newest.start)
+        if startup is not None and self._options.starts_in_the_past:
+            return startup
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         position, binlog_state = self._binlog.snapshot_position(self._current)
         self._binlog.check_prepared(position)

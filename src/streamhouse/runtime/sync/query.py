@@ -14,14 +14,12 @@ from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_startup import (
-    STARTUP_FILE,
     absent_tables,
     sync_startup,
 )
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.position import BinlogPosition
@@ -38,7 +36,6 @@ from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.present_rows import (
     FromScratch,
     PresentRows,
-    note_server,
     why_other_rows,
 )
 from streamhouse.runtime.sync.source_progress import TablesProgress, TableState, progress_of
@@ -77,7 +74,7 @@ class SyncQuery(JobQuery):
             self._scratch = scratch if scratch.begin(from_scratch, notice) else None
             self._query_id = checkpoint.query_id()
             super().__init__(checkpoint, description)
-        self._table_sets = TableSets(checkpoint.path)
+        self._table_sets = TableSets(checkpoint.path, options.mysql.address)
         # A sync that resumes waits longer for its server.
         resumes = bool(self.progress.last_offset)
         self._session = Session(options.mysql, *(() if resumes else (FIRST_START_SECONDS,)))
@@ -144,7 +141,9 @@ class SyncQuery(JobQuery):
         self._committer = SyncCommitter(self.spec, self._holds.before_commit)
         self._open.callback(self._committer.close)
         before = list(self._table_sets.latest().tables.values())
-        self._start_in_the_past(before, self._table_sets.latest_number())
+        start = self._start(before)
+        if start is not None:
+            self._table_sets.add(before, start=start)
         self._relay.follow([table.names for table in before])
         self._holds.add(dict.fromkeys(table.target for table in before), self._holds.replayed)
         self._tables = SyncTables(
@@ -159,7 +158,6 @@ class SyncQuery(JobQuery):
         )
         self._open.callback(self._tables.close)
         self._tables.start()
-        note_server(self._checkpoint.path, self._options)
         kept = self._table_sets.latest().tables
         self._compare_changed_targets([table for table in before if table.id in kept])
         self._read = self.progress.planner = TablesProgress(
@@ -243,9 +241,8 @@ class SyncQuery(JobQuery):
         """
         options, progress = self._options.mysql, self._database
         if progress is None and options.starts_in_the_past:
-            written = read_json(self._checkpoint.path / STARTUP_FILE)
-            progress = DatabaseProgress.from_offset(written or {})
-            if progress is None or self._table_sets.latest_number() < progress.table_set:
+            progress = DatabaseProgress.from_offset(self._table_sets.latest().start)
+            if progress is None:
                 progress = self._past = sync_startup(self._session, options, server)
         if progress is None:
             return None, None
@@ -258,25 +255,25 @@ class SyncQuery(JobQuery):
         binlog.check(position, state.binlog)
         return position, state.gtids
 
-    def _start_in_the_past(self, tables: Sequence[FollowedTable], table_set: int) -> None:
-        """Note where the first tables begin, before a batch reads them."""
+    def _start(self, tables: Sequence[FollowedTable]) -> Offset | None:
+        """Where the first tables begin, by the next table set, if they begin in the past."""
         if self._past is None or not tables:
-            return
+            return None
         start, self._past = self._past, None
         gone = absent_tables(start, tables, self._session, self._options.mysql, self._server)
-        start = replace(start, table_set=table_set, gone=gone)
-        replace_json(self._checkpoint.path / STARTUP_FILE, start.to_offset())
+        number = self._table_sets.latest_number() + 1
+        return replace(start, table_set=number, gone=gone).to_offset()
 
-    def _join(self, tables: Sequence[FollowedTable]) -> None:
-        """Prepare for new tables, before a batch reads them."""
+    def _join(self, tables: Sequence[FollowedTable]) -> Offset | None:
+        """Prepare for new tables, before a batch reads them; returns where the first ones begin."""
         assert self._relay is not None
-        self._start_in_the_past(tables, self._table_sets.latest_number() + 1)
         self._holds.add(dict.fromkeys(table.target for table in tables))
         self._relay.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._run.started:
             self._notice(f"now also following {names}{more}")
+        return self._start(tables)
 
     def _drop_old_table_sets(self) -> None:
         """Delete the table sets that no batch in Spark's offset log has."""

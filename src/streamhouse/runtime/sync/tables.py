@@ -35,6 +35,7 @@ from streamhouse.runtime.sync.present_rows import (
     names_by_target,
 )
 from streamhouse.runtime.sync.reload import why_not_reloadable
+from streamhouse.source import Offset
 
 _SHOWN = 5
 ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]
@@ -43,7 +44,7 @@ ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]
 class SyncTables:
     """Keeps the newest table set up to date; driver only, thread-safe.
 
-    `joining` is called with the names of tables, and their targets, before a table set has them.
+    `joining` is called with tables before a table set has them; returns `TableSet.start`, if known.
     `scratch`: the sync starts from scratch.
     """
 
@@ -54,7 +55,7 @@ class SyncTables:
         session: Session,
         server: Server,
         notice: Callable[[str], None],
-        joining: Callable[[Sequence[FollowedTable]], None],
+        joining: Callable[[Sequence[FollowedTable]], Offset | None],
         present: PresentRows,
         scratch: FromScratch | None = None,
     ) -> None:
@@ -93,6 +94,8 @@ class SyncTables:
             if not self.table_set.tables:
                 raise self._nothing()
             self._check_targets(keys)
+            if self.table_set.server != self._table_sets.server:
+                self._table_sets.add(self.table_set.tables.values())
 
     def discover(self) -> int:
         """Follow the tables that were created since the last call; returns how many."""
@@ -110,8 +113,7 @@ class SyncTables:
             old = self.table_set
             now = {id: progress.versions.get(id, table) for id, table in old.tables.items()}
             if unread or now != old.tables:
-                zone = progress.zone or old.zone
-                self._table_sets.add(list(now.values()), old.next_id, zone, unread)
+                self._table_sets.add(now.values(), zone=progress.zone, unread=unread)
 
     def discover_soon(self) -> None:
         """Let a thread `discover` tables, each second or less often; raises its error."""
@@ -144,7 +146,6 @@ class SyncTables:
         old = self.table_set
         targets = self._targets.ensure(followable, names_by_target(old.tables.values()))
         tables: list[FollowedTable] = []
-        zone = old.zone
         for target in targets:
             for source in target.sources:
                 if source in followable:
@@ -154,12 +155,13 @@ class SyncTables:
         self._skipped |= {table.names for table in followable if table.names not in accepted}
         if not tables:
             return 0
-        zone = needed_zone(self._session, self._options.mysql, tables) or zone
+        zone = needed_zone(self._session, self._options.mysql, tables)
         all_tables = [*old.tables.values(), *tables]
         self._check_comparable(tables)
         self._present_rows(old, tables, all_tables)
-        self._joining(tables)
-        self._table_sets.add(all_tables, old.next_id + len(tables), zone, created={})
+        start = self._joining(tables)
+        next_id = old.next_id + len(tables)
+        self._table_sets.add(all_tables, next_id, zone, created={}, start=start)
         if self._scratch is not None:
             self._scratch.end()
             self._scratch = None
@@ -266,7 +268,7 @@ class SyncTables:
                 self._notice(
                     f"{table.full_name} is not followed any more; the rows in {table.target} stay"
                 )
-        self._table_sets.add(kept, old.next_id, old.zone)
+        self._table_sets.add(kept)
 
     def _check_targets(self, keys: ForeignKeys) -> None:
         """Raise `SchemaChangeError` if the options name other targets, or exclude parents."""

@@ -22,11 +22,6 @@ from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server
 
-STARTUP_FILE = "start.json"
-"""Where a sync begins, a `DatabaseProgress`; in its checkpoint before the first table set.
-
-Tables in its `gone` are not read before a statement creates them.
-"""
 _SHOWN = 3
 
 

@@ -8,7 +8,7 @@ altered since their table set was written.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -17,6 +17,7 @@ from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTab
 from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
 from streamhouse.durable_files import read_json, replace_json
 from streamhouse.mysql.table import TableNames
+from streamhouse.source import Offset
 
 _FOLDER = "tables"
 
@@ -32,6 +33,8 @@ class TableSet:
     `former`: the names of tables that an earlier set had and a later one did not. `unread`: the
     targets of which the batches before it lack rows, so that the next one reads them again.
     `created`: the columns and keys of targets that the sync creates before it follows their tables.
+    `server`: the address of MySQL. `start`: the offset at which a sync begins that starts in the
+    past; tables in its `gone` are not read before a statement creates them.
     """
 
     number: int
@@ -41,6 +44,8 @@ class TableSet:
     former: Names = frozenset()
     unread: Names = frozenset()
     created: Mapping[str, Shape] = field(default_factory=dict)
+    server: str = ""
+    start: Offset = field(default_factory=dict)
 
     def by_names(self) -> dict[TableNames, FollowedTable]:
         """The tables by their names in MySQL."""
@@ -48,10 +53,13 @@ class TableSet:
 
 
 class TableSets:
-    """The table sets of one sync; the driver writes them, its planner and tasks read them."""
+    """The table sets of one sync; the driver writes them, its planner and tasks read them.
 
-    def __init__(self, checkpoint: Path) -> None:
-        self._folder = checkpoint / _FOLDER
+    `server`: the address of MySQL, in those that are written.
+    """
+
+    def __init__(self, checkpoint: Path, server: str = "") -> None:
+        self._folder, self.server = checkpoint / _FOLDER, server
         self._read: dict[int, TableSet] = {}
 
     def latest_number(self) -> int:
@@ -82,21 +90,28 @@ class TableSets:
 
     def add(
         self,
-        tables: Sequence[FollowedTable],
-        next_id: int,
-        zone: str,
+        tables: Iterable[FollowedTable],
+        next_id: int | None = None,
+        zone: str | None = None,
         unread: Collection[str] = (),
         created: Mapping[str, Shape] | None = None,
+        start: Offset | None = None,
     ) -> TableSet:
-        """Write the next table set; `created` None: as in the latest one."""
-        latest = self.latest()
-        created = latest.created if created is None else created
+        """Write the next table set; what is None is as in the latest one."""
+        latest, by_id = self.latest(), {table.id: table for table in tables}
         number = latest.number + 1
         left = {table.full_name for table in latest.tables.values()}
-        former = latest.former | (left - {table.full_name for table in tables})
-        by_id = {table.id: table for table in tables}
-        made = TableSet(number, next_id, zone, by_id, former, frozenset(unread), created)
-        self._read[number] = made
+        made = self._read[number] = TableSet(
+            number,
+            latest.next_id if next_id is None else next_id,
+            zone or latest.zone,
+            by_id,
+            latest.former | (left - {table.full_name for table in by_id.values()}),
+            frozenset(unread),
+            latest.created if created is None else created,
+            self.server,
+            start or latest.start,
+        )
         replace_json(self._folder / str(number), to_json(made))
         return made
 

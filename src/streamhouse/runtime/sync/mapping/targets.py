@@ -130,10 +130,7 @@ class Targets:
         if self._table_sets is not None and planned:
             latest = self._table_sets.latest()
             created = {name: _shape(target) for name, target in planned.items()}
-            tables = list(latest.tables.values())
-            self._table_sets.add(
-                tables, latest.next_id, latest.zone, created={**latest.created, **created}
-            )
+            self._table_sets.add(latest.tables.values(), created={**latest.created, **created})
         return planned
 
     def _created_one(self, target: Target) -> bool:
