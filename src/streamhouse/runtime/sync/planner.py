@@ -14,7 +14,6 @@ from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
-from streamhouse.connectors.mysql_cdc.change_reader import log_view
 from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
@@ -37,7 +36,6 @@ from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     at,
 )
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
-from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
@@ -176,7 +174,7 @@ class SyncPlanner(TablesPlanner):
         self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
     ) -> DatabaseProgress | None:
         position, binlog_state = self._binlog.snapshot_position(self._current)
-        view, bound, start = self._view(before), position, before.position
+        view, bound, start = self.relay_log(before), position, before.position
         if before.stale and view is not None:
             bound = bounded(view.folder, start, position, BATCH_BYTES)
         before, group = self._next_statements(before, bound)
@@ -279,7 +277,7 @@ class SyncPlanner(TablesPlanner):
         keys = any(table.definition.foreign_keys for table in tables.values())
         if not keys or end == before.position:
             return dict(before.stale)
-        changed = self._changed(before, end, self._view(before))
+        changed = self._changed(before, end, self.relay_log(before))
         found = stale_by_foreign_keys(tables, before, end, changed, added, self._captured_table)
         return {**found, **before.stale}
 
@@ -356,9 +354,6 @@ class SyncPlanner(TablesPlanner):
     def _zone(self, progress: DatabaseProgress, altered: Collection[FollowedTable]) -> str | None:
         """The server's time zone, if columns of altered tables need it."""
         return progress.zone or needed_zone(self._session, self._options, altered)
-
-    def _view(self, progress: DatabaseProgress) -> RelayView | None:
-        return log_view(self._relay)
 
     def _captured_table(self, table: FollowedTable) -> CapturedTable:
         return table.captured_table(self._options, self._server, self._relay)

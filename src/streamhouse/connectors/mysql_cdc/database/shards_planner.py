@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.followed_table import (
     FollowedTable,
     offset_part,
@@ -22,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress,
 from streamhouse.connectors.mysql_cdc.database.shards import ShardTables
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
 from streamhouse.connectors.mysql_cdc.database.tables_planner import Tables, TablesPlanner, at
-from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import RelayState
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
@@ -51,15 +50,10 @@ class ShardsPlanner(TablesPlanner):
         super().__init__(options, session, server, relay)
         self._shards = shards
         self._captured: dict[tuple[str, Path | None], CapturedTable] = {}
-        self._stop_at: BinlogPosition | None = None
 
     def captured_tables(self) -> list[CapturedTable]:
         """The tables of the batches planned so far."""
         return list(self._captured.values())
-
-    def hold(self) -> None:
-        """Stop at the current end of the binlog."""
-        self._stop_at = self._server.position(self._session)
 
     def tables_of(self, progress: DatabaseProgress) -> Tables:
         names = [(database, name) for database, name, _ in progress.shards.values()]
@@ -124,9 +118,6 @@ class ShardsPlanner(TablesPlanner):
                 break
         return DatabaseProgress(0, position, state, columns=columns, shards=_shards(tables))
 
-    def _current(self) -> BinlogPosition:
-        return self._stop_at or super()._current()
-
     # -- batches
 
     def _next_rows(
@@ -140,17 +131,6 @@ class ShardsPlanner(TablesPlanner):
 
     def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
         return replace(super()._advanced(before, end), columns=self._columns_at(before, end))
-
-    def _server_end(
-        self, start: BinlogPosition, tables: Sequence[TableDefinition], max_rows: int | None
-    ) -> BinlogPosition:
-        current = self._current()
-        if current < start and self._stop_at is None:
-            raise reset_error(self._options.address, current, start, self._options.name)
-        return bounded_end(self._session, tables[0], start, current, max_rows) if tables else start
-
-    def _view(self, progress: DatabaseProgress) -> RelayView | None:
-        return self.relay_log(self.tables_of(progress), progress)
 
     def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
         return replace(super()._position(progress, table), table=self._known(progress, table))
@@ -255,26 +235,11 @@ class ShardsPlanner(TablesPlanner):
         """The folder of the relay log, if that has the changes of all tables."""
         return self._relay if self._relays(self.tables_of(progress).values()) else None
 
-    def current_state(self, tables: Tables, progress: DatabaseProgress) -> RelayState | None:
+    def current_state(self, progress: DatabaseProgress) -> RelayState | None:
         """The state of a relay log that has the binlog up to now; None if it is behind."""
-        view = self.relay_log(tables, progress)
+        view = self.relay_log(progress)
         moved = self._moved(progress, view)
         return None if view is None or moved is not None else view.current(self._current)
-
-    def _relays(self, tables: Iterable[FollowedTable]) -> bool:
-        """Whether the relay log has the tables' changes."""
-        view = log_view(self._relay)
-        state = None if view is None else view.state()
-        return state is not None and all(table.full_name in state.changed for table in tables)
-
-    def relay_log(self, tables: Tables, before: DatabaseProgress) -> RelayView | None:
-        """The relay log, if it has the changes of all tables after a batch."""
-        view = log_view(self._relay)
-        begin = None if view is None else view.begin()
-        usable = self._stop_at is None and before.binlog_state.skip is None
-        if not usable or begin is None or before.position < begin:
-            return None
-        return view if self._relays(tables.values()) else None
 
 
 def _by_id(tables: Iterable[FollowedTable]) -> dict[str, FollowedTable]:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import byte_budget
+from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.part_reader import ALL_ROWS, TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
@@ -66,6 +66,7 @@ class TablesPlanner(ABC):
         self._relay, self._skip_snapshot = relay, skip_snapshot
         self._binlog = BinlogInspector(session, options, server)
         self._advanced_at = time.monotonic()
+        self._stop_at: BinlogPosition | None = None
         self._statements = StatementLog(self._captured_table, relay)
         self._plan: tuple[Offset, Mapping[str, list[Chunk]]] | None = None
         self._planned_log: RelayState | None = None
@@ -112,16 +113,6 @@ class TablesPlanner(ABC):
             raise error
         return {}
 
-    def _server_end(
-        self, start: BinlogPosition, tables: Sequence[TableDefinition], max_rows: int | None
-    ) -> BinlogPosition:
-        """The end of a batch that is read from the server's binlog; `start` if none is."""
-        return start
-
-    @abstractmethod
-    def _view(self, progress: DatabaseProgress) -> RelayView | None:
-        """The relay log, if it has the changes after a batch."""
-
     @abstractmethod
     def _captured_table(self, table: FollowedTable) -> CapturedTable:
         """What readers of the binlog need of a table."""
@@ -149,16 +140,20 @@ class TablesPlanner(ABC):
         if last is None:
             return self._begin(start, max_rows).to_offset()
         before, added = self._of_newest(last)
-        after = self._moved(last, self._view(before))
+        after = self._moved(last, self.relay_log(before))
         if after is None and (before.snapshot or before.stale):
             after = self._next_rows(before, added, max_rows)
         elif after is None and self._options.startup_mode != "snapshot":
             after = self._next_changes(before, max_rows)
         return start if after is None else after.to_offset()
 
+    def hold(self) -> None:
+        """Stop at the current end of the binlog."""
+        self._stop_at = self._server.position(self._session)
+
     def _current(self) -> BinlogPosition:
         """The end of the binlog that batches may read."""
-        return self._server.position(self._session)
+        return self._stop_at or self._server.position(self._session)
 
     def _moved(self, progress: DatabaseProgress, view: RelayView | None) -> DatabaseProgress | None:
         """The progress on this server, if it was made on another one; else None.
@@ -245,7 +240,7 @@ class TablesPlanner(ABC):
     ) -> DatabaseProgress | None:
         """The end of a batch of changes; None if there are none."""
         tables = [table.definition for table in self.tables_of(before).values()]
-        view = self._view(before)
+        view = self.relay_log(before)
         log = self._planned_log = None if view is None else view.state()
         if view is None or log is None:
             end = self._server_end(before.position, tables, max_rows)
@@ -278,6 +273,30 @@ class TablesPlanner(ABC):
         budgets = [byte_budget(table, max_rows) for table in tables]
         return bounded(view.folder, start, log.end, min([BATCH_BYTES, *budgets]))
 
+    def _server_end(
+        self, start: BinlogPosition, tables: Sequence[TableDefinition], max_rows: int | None
+    ) -> BinlogPosition:
+        """The end of a batch that is read from the server's binlog."""
+        current = self._current()
+        if current < start and self._stop_at is None:
+            raise reset_error(self._options.address, current, start, self._options.name)
+        return bounded_end(self._session, tables[0], start, current, max_rows) if tables else start
+
+    def relay_log(self, progress: DatabaseProgress) -> RelayView | None:
+        """The relay log, if it has the changes of all tables after a batch."""
+        view = log_view(self._relay)
+        begin = None if view is None else view.begin()
+        usable = self._stop_at is None and progress.binlog_state.skip is None
+        if not usable or begin is None or progress.position < begin:
+            return None
+        return view if self._relays(self.tables_of(progress).values()) else None
+
+    def _relays(self, tables: Iterable[FollowedTable]) -> bool:
+        """Whether the relay log has the tables' changes."""
+        view = log_view(self._relay)
+        state = None if view is None else view.state()
+        return state is not None and all(table.full_name in state.changed for table in tables)
+
     def _next_statements(
         self, before: DatabaseProgress, end: BinlogPosition
     ) -> tuple[DatabaseProgress, list[FoundStatement]]:
@@ -305,7 +324,7 @@ class TablesPlanner(ABC):
         log = self._planned_log
         if log is None or log.end != end:
             # Only the log that ends there has its GTIDs.
-            view = self._view(before)
+            view = self.relay_log(before)
             log = None if view is None else view.state()
         if log is None or log.end < end:
             state = self._binlog.state_at(end)
@@ -338,7 +357,7 @@ class TablesPlanner(ABC):
         changed = None
         if before is not None:
             old = self.tables_of(before)
-            view = self._view(before)
+            view = self.relay_log(before)
             if self._moved(before, view) is not None:
                 raise DataLossError(
                     f"MySQL at {self._options.address} is another server than the one on which an "
