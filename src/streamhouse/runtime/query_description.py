@@ -64,25 +64,21 @@ class Planner(Protocol):
     def close(self) -> None: ...
 
 
-class Holds(Protocol):
-    """What progress needs of the snapshots that a query holds."""
-
-    @property
-    def replayed(self) -> bool:
-        """Whether no batch of an earlier run is left to run again."""
-
-
 class QueryProgress:
     """How far a query has read its sources, which it compares by its `planner`.
 
-    `last_offset`: the end of the last committed batch; `{}` before the first.
+    `last_offset`: the end of the last committed batch; `{}` before the first. `replayed`: no
+    interrupted batch of an earlier run is left to run again.
     """
 
-    def __init__(self, last_offset: Offset) -> None:
-        self.last_offset = last_offset
+    def __init__(self, last_offset: Offset, replayed: bool) -> None:
+        self.last_offset, self.replayed = last_offset, replayed
         self.planner: Planner | None = None
-        self.holds: Holds | None = None
         self._running = False
+
+    def committed(self, end: Offset) -> None:
+        """Note that the batch up to `end` is committed."""
+        self.last_offset, self.replayed = end, True
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -98,11 +94,6 @@ class QueryProgress:
         planner, self.planner = self.planner, None
         if planner is not None:
             planner.close()
-
-    @property
-    def replayed(self) -> bool:
-        """Whether no interrupted batch of an earlier run is left to run again."""
-        return self.holds is not None and self.holds.replayed
 
     def caught_up_offset(self) -> Offset | None:
         """The last offset if nothing is left to do, else None."""

@@ -42,9 +42,9 @@ def test_a_consumer_is_written_before_a_commit_only_if_it_moves(
     spec: Any = SimpleNamespace(
         query_id=QUERY, address=lambda target: TableAddress(options, target)
     )
-    logs = SimpleNamespace(last_logged=lambda: 0, last_committed=lambda: 0)
-    checkpoint: Any = SimpleNamespace(path=tmp_path, logs=logs)
-    holds = SyncHolds(spec, checkpoint)
+    checkpoint: Any = SimpleNamespace(path=tmp_path)
+    progress: Any = SimpleNamespace(replayed=True)
+    holds = SyncHolds(spec, checkpoint, progress)
     holds.add(["d.t"])
     file = tmp_path / "lake" / "d.db" / "t" / "consumer" / f"consumer-{consumer}"
     os.utime(file, (1, 1))
@@ -80,14 +80,13 @@ def test_the_first_position_after_an_interrupted_batch(
     for snapshot in range(1, 1 + expired):
         (tmp_path / "lake/d.db/t/snapshot" / f"snapshot-{snapshot}").unlink()
     (tmp_path / "lake/d.db/t/snapshot/EARLIEST").write_text(str(1 + expired))
-    logs = SimpleNamespace(
-        last_logged=lambda: 0, last_committed=lambda: -1, logged_s=lambda number: oldest + logged
-    )
+    logs = SimpleNamespace(last_logged=lambda: 0, logged_s=lambda number: oldest + logged)
     spec: Any = SimpleNamespace(
         query_id=QUERY, address=lambda target: TableAddress(options, target)
     )
     checkpoint: Any = SimpleNamespace(path=tmp_path, logs=logs)
-    holds = SyncHolds(spec, checkpoint)
+    progress: Any = SimpleNamespace(replayed=False)
+    holds = SyncHolds(spec, checkpoint, progress)
     if expired and not committed and logged < 0:
         with pytest.raises(DataLossError, match="unknown whether it was written.*--from-scratch"):
             holds.add(["d.t"], replayed=False)

@@ -81,9 +81,8 @@ class ContinuousQuery(JobQuery):
             ordered = spec.query.ordered and not spec.query.merging.grouped
             gathered = ordered or spec.one_task(planner.source)
             spec = self.spec = replace(spec, gathered=gathered)
-        self._holds = RetentionHolds(spec, self._checkpoint, planner.source)
+        self._holds = RetentionHolds(spec, self._checkpoint, planner.source, self.progress)
         self._holds.prepare()
-        self.progress.holds = self._holds
         if spec.sink is None:
             self._lineage = Lineage(spec)
             self._lineage.check_log(log)
@@ -125,7 +124,7 @@ class ContinuousQuery(JobQuery):
         if self._lineage is not None:
             self._lineage.add(batch.record)
         end = batch.end
-        self.progress.last_offset = end
+        self.progress.committed(end)
         retried(lambda: self._holds.batch_done(end))
         report_loaded(self._run.folder, end, batch.reports)
         # The tasks that write shuffled rows do not know how many changes were read.

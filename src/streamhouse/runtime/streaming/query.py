@@ -76,7 +76,9 @@ class JobQuery(ABC):
         """`checkpoint` is locked; see `acquired`."""
         self.description = description
         self.metrics = QueryMetrics()
-        self.progress = QueryProgress(checkpoint.logs.last_offset())
+        logs = checkpoint.logs
+        replayed = logs.last_logged() <= logs.last_committed()
+        self.progress = QueryProgress(logs.last_offset(), replayed)
         self._checkpoint = checkpoint
         register_checkpoint(description.address.warehouse, checkpoint)
         self._run = StreamRun(checkpoint.run_folder())

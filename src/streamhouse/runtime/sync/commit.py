@@ -25,6 +25,7 @@ from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
 from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import SYNC_STEP, reached
 from streamhouse.runtime.monitoring.metrics import Commit, timed
+from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import first_position
@@ -143,14 +144,12 @@ REFRESH_S = 60.0
 class SyncHolds:
     """The consumers of one sync; driver only, thread-safe."""
 
-    def __init__(self, spec: SyncSpec, checkpoint: Checkpoint) -> None:
-        self._spec, self._checkpoint = spec, checkpoint
+    def __init__(self, spec: SyncSpec, checkpoint: Checkpoint, progress: QueryProgress) -> None:
+        self._spec, self._checkpoint, self._progress = spec, checkpoint, progress
         self._id = query_consumer(spec.query_id)
         self._lock = threading.Lock()
         self._moved: dict[str, float] = {}
         self._position: dict[str, int] = {}
-        self.replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
-        """Whether no interrupted batch of an earlier run is left to run again."""
 
     def add(self, targets: Iterable[str], replayed: bool = True) -> None:
         """Create the consumers of tables before the sync commits to them.
@@ -173,7 +172,7 @@ class SyncHolds:
 
         They stay until the interrupted batch of an earlier run is committed.
         """
-        if not self.replayed:
+        if not self._progress.replayed:
             return
         now = time.monotonic()
         for target in targets:

@@ -137,7 +137,7 @@ class SyncQuery(JobQuery):
             folder,
             self._parallelism,
         )
-        self._holds = self.progress.holds = SyncHolds(self.spec, self._checkpoint)
+        self._holds = SyncHolds(self.spec, self._checkpoint, self.progress)
         self._committer = SyncCommitter(self.spec, self._holds.before_commit)
         self._open.callback(self._committer.close)
         before = list(self._table_sets.latest().tables.values())
@@ -145,7 +145,7 @@ class SyncQuery(JobQuery):
         if start is not None:
             self._table_sets.add(before, start=start)
         self._relay.follow([table.names for table in before])
-        self._holds.add(dict.fromkeys(table.target for table in before), self._holds.replayed)
+        self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
         self._tables = SyncTables(
             self._options,
             self._table_sets,
@@ -164,7 +164,7 @@ class SyncQuery(JobQuery):
             self._options, self._checkpoint, RelayView(folder), server, self._tables.discover
         )
         self._drop_old_table_sets()
-        if not self._holds.replayed:
+        if not self.progress.replayed:
             self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))
 
     def _compare_changed_targets(self, tables: Sequence[FollowedTable]) -> None:
@@ -205,7 +205,7 @@ class SyncQuery(JobQuery):
             return None
         snapshot, changes = written.total("snapshot"), written.total("changes")
         self._read.table_states.count(snapshot, changes)
-        self.progress.last_offset, self._holds.replayed = written.end, True
+        self.progress.committed(written.end)
         database = self._database
         assert database is not None
         self._tables.note(database, unread_targets(written))

@@ -23,8 +23,6 @@ class ViewHolds:
         self._held_at = float("-inf")
         self._last: Offset = checkpoint.logs.last_offset()
         self._kept: Offset | None = None
-        self.replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
-        """Whether no interrupted refresh of an earlier run is left to run again."""
 
     def keep(self, offset: Offset | None) -> None:
         """Keep the snapshots of an earlier refresh, too, as a build reads them; None: no more."""
@@ -32,7 +30,7 @@ class ViewHolds:
 
     def batch_done(self, end: Offset) -> None:
         """Note that the refresh up to `end` has been committed."""
-        self.replayed, self._last = True, end
+        self._last = end
 
     def tick(self) -> None:
         """Refresh the consumers, and move them forward, if that is due."""

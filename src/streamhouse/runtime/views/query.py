@@ -95,7 +95,6 @@ class ViewQuery(JobQuery):
         self.progress.planner = ViewPlanner(self.spec)
         self._holds = ViewHolds(self.spec, self._checkpoint)
         self._holds.tick()
-        self.progress.holds = self._holds
         self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._count_rows()
@@ -132,7 +131,7 @@ class ViewQuery(JobQuery):
             self._builder.batch_done(report)
             if report["open_since"] is not None:
                 note_open_since(self._run.folder, end, report["open_since"])
-        self.progress.last_offset = end
+        self.progress.committed(end)
         self._holds.batch_done(end)
         changes = batch.total("changes")
         files = {self.spec.target.identifier: 1} if batch.messages else {}
