@@ -8,6 +8,7 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from subprocess import Popen
 from typing import Any, ClassVar, Self
@@ -16,8 +17,7 @@ import pyarrow as pa
 
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.latency import Latencies, SnapshotClock, ages_text
-from streamhouse.demo.mariadb import MariaDB
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.files import files_of
@@ -30,7 +30,7 @@ FIRST_SECONDS = 15.0
 
 
 class DemoFolder:
-    """Where a demo keeps its MariaDB, its warehouse and its log.
+    """Where a demo keeps its servers' data, its warehouse and its log.
 
     `warehouse` is the location of a warehouse outside the folder, in an object store; None: the
     folder `warehouse`.
@@ -167,7 +167,7 @@ class DemoScenario(ABC):
 
     `warehouse`: a location outside of the folder; None: in it. `scripts` are the names of those of
     the pipeline in the folder. Within a `with` block, `clock` is that of the snapshots of the first
-    of the `boards`.
+    of the `boards`, and `servers` are those that the pipeline reads.
     """
 
     title: ClassVar[str]
@@ -197,14 +197,13 @@ class DemoScenario(ABC):
         self.log = self._own.log
         self.warehouse = Warehouse(self._own.warehouse)
         self.view = TableAddress(self.warehouse.options, self.boards[0])
-        self.mariadb = MariaDB(self.folder / "mariadb")
+        self.servers = ExitStack()
         self.scripts = [self.folder / name for name in scripts]
         self.driver = Driver(self.scripts, self._own.run_arguments, self.log)
 
     def __enter__(self) -> Self:
         self._own.claim()
         try:
-            self.mariadb.start()
             self._prepare()
         except BaseException:
             self.__exit__()
@@ -217,12 +216,12 @@ class DemoScenario(ABC):
         self.driver.kill()
         if hasattr(self, "clock"):
             self.clock.stop()
-        self.mariadb.stop()
+        self.servers.close()
         self._own.release()
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Fill MySQL, and write the scripts; the MariaDB runs."""
+        """Start and fill the servers, and write the scripts."""
 
     @abstractmethod
     def _begin_measuring(self) -> SnapshotClock:
@@ -266,6 +265,15 @@ class DemoScenario(ABC):
     @abstractmethod
     def lag(self, count: int, rows: pa.Table | None) -> str:
         """How far the first board, which has `rows`, is behind the `count`."""
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has; 0 while it does not exist."""
+        try:
+            opened = self.warehouse.table(table)
+        except TableError:
+            return 0
+        latest = opened.latest_snapshot_id()
+        return 0 if latest is None else opened.snapshot(latest).total_record_count or 0
 
     def update_ages(self) -> None:  # noqa: B027 - optional
         """Add to `ages` what the first board shows by now."""

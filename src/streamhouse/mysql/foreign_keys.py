@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 from streamhouse.errors import AlteredTableError, TableError
 from streamhouse.mysql.connection import Session
+from streamhouse.mysql.metadata import OF_TABLES, TableNames, metadata
 from streamhouse.mysql.values.types import quote
 
 CASCADE = "CASCADE"
 _PASSIVE = ("RESTRICT", "NO ACTION")
-_COLUMNS = """
+_COLUMNS = f"""
 SELECT table_schema, table_name, constraint_name, column_name,
   referenced_table_schema, referenced_table_name, referenced_column_name
-FROM information_schema.key_column_usage
-WHERE referenced_table_name IS NOT NULL AND table_schema IN %s
+FROM information_schema.key_column_usage WHERE {OF_TABLES}
 ORDER BY table_schema, table_name, constraint_name, ordinal_position
 """
 # A user who may only SELECT does not see `information_schema.referential_constraints`.
@@ -58,13 +58,17 @@ class ForeignKey:
 
 
 def unlogged_foreign_keys(
-    session: Session, databases: Iterable[str], tables: Collection[tuple[str, str]]
-) -> Mapping[tuple[str, str], tuple[ForeignKey, ...]]:
+    session: Session, tables: Collection[TableNames]
+) -> Mapping[TableNames, tuple[ForeignKey, ...]]:
     """The foreign keys that change rows of their own tables without row events, by table."""
-    found: dict[tuple[str, str], dict[str, ForeignKey]] = {}
-    for database, name, key, column, *parent in session.rows(_COLUMNS, [sorted(databases)]):
-        if (database, name) in tables:
-            own = found.setdefault((database, name), {})
+    found: dict[TableNames, dict[str, ForeignKey]] = {}
+    (usage,) = metadata(session, [_COLUMNS], tables)
+    for names in tables:
+        # The parts of other keys show that the server has not left out the table.
+        for key, column, *parent in usage.get(names, ()):
+            if parent[1] is None:
+                continue
+            own = found.setdefault(names, {})
             before = own.get(key, ForeignKey(key, (), (parent[0], parent[1]), ()))
             own[key] = replace(
                 before,

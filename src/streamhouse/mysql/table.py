@@ -5,43 +5,41 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.foreign_keys import ForeignKey, check_no_foreign_keys, unlogged_foreign_keys
+from streamhouse.mysql.metadata import OF_TABLES, metadata
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import counts_commits
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.requirements import server_requirements, variables_of
 from streamhouse.mysql.values.types import MySqlColumn, quote
 
-COLUMN_FACTS = """
-column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,
-datetime_precision, character_octet_length, character_set_name, collation_name, extra
-"""
-"""The columns of `information_schema.columns` that `column_of` needs."""
-_COLUMNS = f"""
-SELECT {COLUMN_FACTS} FROM information_schema.columns
-WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
+COLUMNS = f"""
+SELECT table_schema, table_name,
+  column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,
+  datetime_precision, character_octet_length, character_set_name, collation_name, extra,
+  column_comment
+FROM information_schema.columns
+WHERE {OF_TABLES} ORDER BY table_schema, table_name, ordinal_position
 """
 PRIMARY = "PRIMARY"
 """The name of the index of a primary key."""
-KEY_FACTS = """
-index_name, column_name, sub_part FROM information_schema.statistics
-WHERE non_unique = 0 AND (index_type = 'BTREE' OR index_name = 'PRIMARY')
+KEYS = f"""
+SELECT table_schema, table_name, index_name, column_name, sub_part
+FROM information_schema.statistics
+WHERE non_unique = 0 AND (index_type = 'BTREE' OR index_name = 'PRIMARY') AND {OF_TABLES}
+ORDER BY table_schema, table_name, index_name, seq_in_index
 """
-"""The part of a SELECT from `information_schema.statistics` that `key_of` needs."""
-_UNIQUE = f"""
-SELECT {KEY_FACTS} AND table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index
+TABLES = f"""
+SELECT table_schema, table_name,
+  table_type, engine, table_collation, table_rows, avg_row_length, table_comment
+FROM information_schema.tables WHERE {OF_TABLES}
 """
-
-TABLE_FACTS = "table_type, engine, table_collation, table_rows, avg_row_length"
-"""The columns of `information_schema.tables` that `definition_of` needs."""
-_TABLE = f"""
-SELECT {TABLE_FACTS} FROM information_schema.tables WHERE table_schema = %s AND table_name = %s
-"""
+"""The statements of `metadata` whose rows `definition_of` needs."""
 ENGINES = ("innodb", "myisam", "aria", "memory", "rocksdb", "tokudb")
 """Storage engines that log each changed row in the server's binlog."""
 _EXTRA = re.compile(r"auto_increment|(?:virtual|stored|persistent) generated")
@@ -49,8 +47,6 @@ _EXTRA = re.compile(r"auto_increment|(?:virtual|stored|persistent) generated")
 
 SYSTEM_DATABASES = frozenset({"information_schema", "mysql", "performance_schema", "sys"})
 """The server's own databases, whose tables are never followed."""
-TableNames: TypeAlias = tuple[str, str]
-"""The names of a database and of a table in it."""
 
 
 @dataclass(frozen=True)
@@ -174,10 +170,13 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
     Raises `TableError` if the table is missing, naming the most similar one, or has no usable key.
     """
     names = (options.database, options.table)
-    columns = load_columns(session, options)
-    facts = session.rows(_TABLE, names)[0]
-    foreign_keys = unlogged_foreign_keys(session, [options.database], [names]).get(names, ())
-    definition = definition_of(names, facts, columns, session.rows(_UNIQUE, names), foreign_keys)
+    facts, columns, keys = metadata(session, [TABLES, COLUMNS, KEYS], [names])
+    if not facts or not columns:
+        raise missing_table(session, options)
+    foreign_keys = unlogged_foreign_keys(session, [names]).get(names, ())
+    definition = definition_of(
+        names, facts[names][0], columns[names], keys.get(names, ()), foreign_keys
+    )
     check_no_foreign_keys(options.name, foreign_keys)
     return definition
 
@@ -185,16 +184,17 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
 def definition_of(
     names: tuple[str, str],
     facts: Sequence[Any],
-    columns: tuple[MySqlColumn, ...],
+    column_rows: Sequence[Sequence[Any]],
     keys: Sequence[tuple[Any, ...]],
     foreign_keys: tuple[ForeignKey, ...],
 ) -> TableDefinition:
-    """The table that rows of `TABLE_FACTS` and `KEY_FACTS` describe.
+    """The table that rows of `TABLES`, `COLUMNS` and `KEYS` describe, without its names.
 
     Raises `TableError` unless all changes but those of foreign keys are logged as rows.
     """
-    kind, engine, collation, rows, row_bytes = facts
+    kind, engine, collation, rows, row_bytes, _ = facts
     check_logged(".".join(names), kind, engine)
+    columns = tuple(column_of(row) for row in column_rows)
     index, key = key_of(".".join(names), columns, keys)
     charset = None if collation is None else str(collation).partition("_")[0]
     size = Size(int(rows or 0), int(row_bytes or 0))
@@ -280,16 +280,17 @@ def check_logged(table: str, kind: str, engine: str | None) -> None:
 
 def load_columns(session: Session, options: MySqlOptions) -> tuple[MySqlColumn, ...]:
     """The columns of a table or view; `TableError` with the most similar name if it is missing."""
-    rows = session.rows(_COLUMNS, (options.database, options.table))
-    if not rows:
-        raise _missing(session, options)
-    return tuple(column_of(row) for row in rows)
+    names = (options.database, options.table)
+    (found,) = metadata(session, [COLUMNS], [names])
+    if not found:
+        raise missing_table(session, options)
+    return tuple(column_of(row) for row in found[names])
 
 
 def column_of(row: Sequence[Any]) -> MySqlColumn:
-    """The column that a row of `COLUMN_FACTS` describes."""
+    """The column that a row of `COLUMNS` describes, without the names of the table."""
     name, data_type, column_type, nullable, precision, scale, fraction = row[:7]
-    octets, charset, order, extra = row[7:]
+    octets, charset, order, extra = row[7:11]
     found = _EXTRA.search(str(extra).lower())
     return MySqlColumn(
         name=name,
@@ -310,7 +311,8 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _missing(session: Session, options: MySqlOptions) -> StreamhouseError:
+def missing_table(session: Session, options: MySqlOptions) -> StreamhouseError:
+    """The error of a table that the server does not have, with the most similar name."""
     databases = [str(row[0]) for row in session.rows("SHOW DATABASES")]
     if options.database not in databases:
         own = [name for name in databases if name not in SYSTEM_DATABASES]

@@ -16,7 +16,8 @@ from streamhouse.connectors.mysql_cdc.database.shards import ONE
 from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.mysql.table import PRIMARY, TableNames
+from streamhouse.mysql.metadata import TableNames
+from streamhouse.mysql.table import PRIMARY
 from streamhouse.source import Lag, SourceState
 
 NAMES = ("shop", "orders")

@@ -32,6 +32,7 @@ class DemoName(StrEnum):
 
     REVENUE = "revenue"
     MEMBERSHIP = "membership"
+    NEXMARK = "nexmark"
 
 
 class Orders(StrEnum):
@@ -47,6 +48,7 @@ def demo(
     seconds: float | None = None,
     orders_per_second: int = 1000,
     changes_per_second: int = 500,
+    events_per_second: int = 5000,
     seed: int = 1,
     as_json: bool = False,
     kill_every: float | None = None,
@@ -64,19 +66,26 @@ def demo(
     tables keep the agents' scores and the monthly members up to date. Then one order goes through
     all of these changes, and a day with wrong data is repaired.
 
+    nexmark: persons, auctions and bids of an auction house stream in; three views join, count and
+    rank them. Needs no MySQL.
+
     The demo prints the address of a web page that shows the tables, too.
 
-    Needs Java 17 and MariaDB's server; `streamhouse setup` names the packages. Prepares whatever
-    else `streamhouse setup` prepares, if that has not run.
+    Needs Java 17 and, for revenue and membership, MariaDB's server; `streamhouse setup` names the
+    packages. Prepares whatever else `streamhouse setup` prepares, if that has not run.
     """
     from streamhouse.cli.preparation import check_packages, prepare
     from streamhouse.demo.measured_run import Kills, LiveScreen, print_progress
 
-    check_packages(with_demo=True)
+    check_packages(with_demo=scenario is not DemoName.NEXMARK)
 
     if seconds is None and as_json:
         raise OptionError("--json needs --seconds N, since it prints at the end of the demo")
-    rates = {"orders-per-second": orders_per_second, "changes-per-second": changes_per_second}
+    rates = {
+        "orders-per-second": orders_per_second,
+        "changes-per-second": changes_per_second,
+        "events-per-second": events_per_second,
+    }
     for name, rate in rates.items():
         if rate < 1:
             raise OptionError(f"--{name}: {rate} is too small; the least is 1")
@@ -91,6 +100,11 @@ def demo(
 
             folder = dir or Path(".streamhouse/membership")
             running = Membership(folder, changes_per_second, seed, location)
+        elif scenario is DemoName.NEXMARK:
+            from streamhouse.demo.nexmark.scenario import Nexmark
+
+            folder = dir or Path(".streamhouse/nexmark")
+            running = Nexmark(folder, events_per_second, location)
         else:
             from streamhouse.demo.revenue.scenario import Scenario
 

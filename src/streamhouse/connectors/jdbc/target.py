@@ -26,18 +26,12 @@ from streamhouse.mysql.connection import (
     readable,
     run,
 )
-from streamhouse.mysql.table import KEY_FACTS, load_columns
+from streamhouse.mysql.metadata import metadata
+from streamhouse.mysql.table import KEYS, TABLES, load_columns, missing_table
 from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 from streamhouse.sql.types import digits
 
-_INDEXES = f"""
-SELECT {KEY_FACTS} AND table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index
-"""
-_ENGINE = """
-SELECT table_type, engine, @@max_allowed_packet FROM information_schema.tables
-WHERE table_schema = %s AND table_name = %s
-"""
 _TRANSACTIONAL = ("innodb", "rocksdb", "tokudb")
 
 
@@ -129,8 +123,12 @@ def load_target(options: JdbcTarget, declared: Sequence[Column], key: Sequence[s
             session, selected, "serverTimezone in the option 'url'"
         )
         names = (options.database, options.table)
-        unique = _unique_keys(session.rows(_INDEXES, names))
-        kind, engine, packet = session.rows(_ENGINE, names)[0]
+        facts, keys = metadata(session, [TABLES, KEYS], [names])
+        if not facts:
+            raise missing_table(session, options)
+        unique = _unique_keys(keys.get(names, ()))
+        kind, engine = facts[names][0][:2]
+        packet = session.rows("SELECT @@max_allowed_packet")[0][0]
     if kind in ("VIEW", "SYSTEM VIEW"):
         raise TableError(f"MySQL table {options.name} is a view; write its base table")
     for column, target in selected:

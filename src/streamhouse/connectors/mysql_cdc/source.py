@@ -37,9 +37,10 @@ from streamhouse.connectors.mysql_cdc.snapshot.chunks import grouped, joined
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.columns import is_exact
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions, parse
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
-from streamhouse.mysql.table import TableNames, check_server
+from streamhouse.mysql.table import check_server
 from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.plan import Column
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamhouse.demo.driver import Check, start_command
 from streamhouse.demo.latency import Latencies, SnapshotClock
+from streamhouse.demo.mariadb import MariaDB
 from streamhouse.demo.membership.business import ACTOR, DATABASE, DESK, Business
 from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
 from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
@@ -61,11 +62,13 @@ class Membership(DemoScenario):
         warehouse: str | None = None,
     ) -> None:
         super().__init__(folder, warehouse, LAYERS)
+        self.mariadb = MariaDB(self.folder / "mariadb")
         self.business = Business(self.mariadb, changes_per_second, seed)
         self.probes = FreshnessProbe(self.business, FIRST_SECONDS)
         self.ages = self.probes.ages
 
     def _prepare(self) -> None:
+        self.servers.enter_context(self.mariadb)
         self.business.create(_FIRST_ORDERS)
         for path in self.scripts:
             text = (Path(__file__).parent / path.name).read_text()

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamhouse.demo.driver import Check, start_command
 from streamhouse.demo.latency import Latencies, SnapshotClock
-from streamhouse.demo.mariadb import PASSWORD, USER
+from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -76,6 +76,7 @@ class Scenario(DemoScenario):
     ) -> None:
         super().__init__(folder, warehouse, ("revenue.sql",))
         self.orders_per_second = orders_per_second
+        self.mariadb = MariaDB(self.folder / "mariadb")
         self._filled = False
         self.kafka: KafkaOrders | None = None
         if with_kafka:
@@ -84,6 +85,7 @@ class Scenario(DemoScenario):
             self.kafka = KafkaOrders(self.folder / "kafka", orders_per_second)
 
     def _prepare(self) -> None:
+        self.servers.enter_context(self.mariadb)
         self.mariadb.execute(*_MYSQL)
         if self.kafka is not None:
             self.kafka.open()
@@ -155,15 +157,6 @@ class Scenario(DemoScenario):
     def execute(self, statement: str) -> None:
         """Run a statement in MySQL."""
         self.mariadb.execute(statement, database="shop")
-
-    def rows(self, table: str) -> int:
-        """How many rows a table has; 0 while it does not exist."""
-        try:
-            opened = self.warehouse.table(table)
-        except TableError:
-            return 0
-        latest = opened.latest_snapshot_id()
-        return 0 if latest is None else opened.snapshot(latest).total_record_count or 0
 
     def audit(self) -> Audit:
         """Audit the view."""

@@ -11,8 +11,8 @@ from streamhouse.connectors.mysql_cdc import metadata
 from streamhouse.connectors.mysql_cdc.database.discovery import TableFilter
 from streamhouse.connectors.mysql_cdc.database.type_mapping import NOT_BOOL, TypeMapping
 from streamhouse.errors import OptionError
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions, parse, without_effect
-from streamhouse.mysql.table import TableNames
 from streamhouse.options import boolean, choice, required
 from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.secret_references import resolve_secrets

@@ -183,8 +183,7 @@ class SyncQuery(JobQuery):
 
     def tick(self) -> None:
         """Raise the binlog reader's error, drop what it need not keep, refresh consumers."""
-        if self._relay is None:
-            return
+        assert self._relay is not None
         self._relay.check()
         if self._run.started:
             self._tables.discover_soon()

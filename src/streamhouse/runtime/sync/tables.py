@@ -22,8 +22,9 @@ from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.mysql.columns import server_zone
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.table import Server, TableNames
+from streamhouse.mysql.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.mapping.targets import Target, Targets
@@ -86,11 +87,13 @@ class SyncTables:
             # Those of now that change rows of followed tables without row events.
             keys: ForeignKeys = {}
             if names:
-                databases = {database for database, _ in names}
-                keys = unlogged_foreign_keys(self._session, databases, names)
+                keys = unlogged_foreign_keys(self._session, names)
             self._drop_unselected(old)
             self._targets.set_options(table.target for table in self.table_set.tables.values())
             self._add(self._discovery.found(self.table_set.by_names()))
+            if not self._options.live:
+                # While a table is altered, MariaDB's list of all tables may lack it.
+                self._add_new()
             if not self.table_set.tables:
                 raise self._nothing()
             self._check_targets(keys)
@@ -100,15 +103,18 @@ class SyncTables:
     def discover(self) -> int:
         """Follow the tables that were created since the last call; returns how many."""
         with self._lock:
-            if not self._options.live:
-                return 0
-            known = {*self.table_set.by_names(), *self._skipped}
-            if self._discovery.names() <= known:
-                return 0
-            return self._add(self._discovery.found(known))
+            return self._add_new() if self._options.live else 0
+
+    def _add_new(self) -> int:
+        known = {*self.table_set.by_names(), *self._skipped}
+        if self._discovery.names() <= known:
+            return 0
+        return self._add(self._discovery.found(known))
 
     def note(self, progress: DatabaseProgress, unread: Collection[str]) -> None:
         """Write a table set with tables as a batch has altered them, and its `unread` targets."""
+        if not (progress.versions or unread):
+            return
         with self._lock:
             old = self.table_set
             now = {id: progress.versions.get(id, table) for id, table in old.tables.items()}

@@ -29,8 +29,9 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
 )
 from streamhouse.errors import DataLossError, SchemaChangeError
 from streamhouse.mysql.connection import Session
+from streamhouse.mysql.metadata import metadata
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
-from streamhouse.mysql.table import ENGINES, TableDefinition
+from streamhouse.mysql.table import ENGINES, TABLES, TableDefinition
 
 REDECLARE = (
     "declare the table's current columns and run the script again: it resumes from there "
@@ -43,10 +44,6 @@ _FILTERS = frozenset({"UNIQUE", "CHECK", "PARTITION", "FOREIGN", "PRIMARY"})
 
 _SYSTEM = frozenset({"mysql", "information_schema", "performance_schema"})
 _GRANT = re.compile(r"GRANT (.+?) ON (\S+) TO ", re.IGNORECASE)
-_TABLE = """
-SELECT table_type, engine FROM information_schema.tables
-WHERE table_schema = %s AND table_name = %s
-"""
 _TRIGGERS = """
 SELECT trigger_name FROM information_schema.triggers
 WHERE event_object_schema = %s AND event_object_table = %s
@@ -314,10 +311,10 @@ def side_effects(
     if reason is not None or target is None or target[0].lower() in _SYSTEM:
         return reason
     displayed = f"{target[0]}.{target[1]}"
-    rows = session.rows(_TABLE, target)
+    (rows,) = metadata(session, [TABLES], [target])
     if not rows:
         return f"{displayed} is not a table that the server has now"
-    kind, engine = rows[0]
+    kind, engine = rows[target][0][:2]
     if kind != "BASE TABLE" or str(engine).lower() not in ENGINES:
         return f"{displayed} is not an ordinary table"
     if session.rows(_TRIGGERS, target):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -14,33 +13,21 @@ from streamhouse.mysql.columns import check_columns
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.foreign_keys import ForeignKey, check_no_foreign_keys, unlogged_foreign_keys
 from streamhouse.mysql.keys import KeySpace
+from streamhouse.mysql.metadata import TableNames, metadata
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import (
-    COLUMN_FACTS,
-    KEY_FACTS,
+    COLUMNS,
+    KEYS,
     SYSTEM_DATABASES,
-    TABLE_FACTS,
+    TABLES,
     TableDefinition,
-    TableNames,
     check_key_exists,
-    column_of,
     definition_of,
 )
 
-_TABLES = f"""
-SELECT table_schema, table_name, table_comment, {TABLE_FACTS}
-FROM information_schema.tables WHERE table_schema IN %s"""
 NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
 """The names of all tables and views of some databases."""
 _NO_VIEWS = " AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
-_COLUMNS = f"""
-SELECT table_schema, table_name, column_comment, {COLUMN_FACTS} FROM information_schema.columns
-WHERE table_schema IN %s ORDER BY table_schema, table_name, ordinal_position
-"""
-_KEYS = f"""
-SELECT table_schema, table_name, {KEY_FACTS} AND table_schema IN %s
-ORDER BY table_schema, table_name, index_name, seq_in_index
-"""
 
 
 @dataclass(frozen=True)
@@ -101,51 +88,34 @@ class Discovery:
 
     def described(self, names: Collection[TableNames]) -> dict[TableNames, FoundTable]:
         """Describe these tables, as far as they exist."""
-        databases = sorted({database for database, _ in names})
-        rows = self._session.rows(_TABLES, [databases]) if databases else ()
-        wanted = {(str(row[0]), str(row[1])): row for row in rows}
-        found = {name: row for name, row in wanted.items() if name in names}
-        return {table.names: table for table in self._all_described(found, databases)}
+        return {table.names: table for table in self._all_described(names)}
 
     def found(self, but: Collection[TableNames] = ()) -> list[FoundTable]:
         """All selected tables except `but`, in the order of their names."""
-        databases = self._databases()
-        if not databases:
+        if not self._databases():
             raise self._no_database()
-        rows = self._session.rows(_TABLES + self._kinds + " ORDER BY 1, 2", [databases])
-        wanted = {
-            (str(row[0]), str(row[1])): row
-            for row in rows
-            if self._filter.selects(str(row[0]), str(row[1])) and (row[0], row[1]) not in but
-        }
-        return self._all_described(wanted, databases)
+        return self._all_described(self.names().difference(but))
 
-    def _all_described(
-        self, wanted: Mapping[TableNames, Sequence[Any]], databases: Sequence[str]
-    ) -> list[FoundTable]:
+    def _all_described(self, wanted: Collection[TableNames]) -> list[FoundTable]:
         if not wanted:
             return []
-        columns = self._grouped(_COLUMNS, databases)
-        keys = self._grouped(_KEYS, databases)
-        foreign_keys = unlogged_foreign_keys(self._session, databases, wanted)
+        facts, columns, keys = metadata(self._session, [TABLES, COLUMNS, KEYS], wanted)
+        there = [names for names in sorted(wanted) if names in facts]
+        foreign_keys = unlogged_foreign_keys(self._session, there)
         return [
             self._described(
-                names, row[2:], columns[names], keys[names], foreign_keys.get(names, ())
+                names,
+                facts[names][0],
+                columns.get(names, ()),
+                keys.get(names, ()),
+                foreign_keys.get(names, ()),
             )
-            for names, row in wanted.items()
+            for names in there
         ]
 
     def _databases(self) -> list[str]:
         rows = self._session.rows("SHOW DATABASES")
         return [str(row[0]) for row in rows if self._filter.has_database(str(row[0]))]
-
-    def _grouped(
-        self, statement: str, databases: Sequence[str]
-    ) -> Mapping[TableNames, list[tuple[Any, ...]]]:
-        groups: dict[TableNames, list[tuple[Any, ...]]] = defaultdict(list)
-        for database, name, *rest in self._session.rows(statement, [databases]):
-            groups[str(database), str(name)].append(tuple(rest))
-        return groups
 
     def _described(
         self,
@@ -155,11 +125,9 @@ class Discovery:
         keys: Sequence[tuple[Any, ...]],
         foreign_keys: tuple[ForeignKey, ...],
     ) -> FoundTable:
-        comment, *facts = facts
         definition, reason, left_out = None, None, False
         try:
-            described = tuple(column_of(row[1:]) for row in columns)
-            definition = definition_of(names, facts, described, keys, foreign_keys)
+            definition = definition_of(names, facts, columns, keys, foreign_keys)
             if not self._compares:
                 check_no_foreign_keys(definition.full_name, foreign_keys)
             self._check(definition)
@@ -168,10 +136,9 @@ class Discovery:
         except TableError as error:
             definition = None
             reason, left_out = str(error), isinstance(error, NotSyncedError)
-        comments = {str(row[1]): str(row[0]) for row in columns if row[0]}
-        return FoundTable(
-            names, definition, reason, int(facts[3] or 0), comment or None, comments, left_out
-        )
+        comments = {str(row[0]): str(row[-1]) for row in columns if row[-1]}
+        rows, comment = int(facts[3] or 0), facts[-1] or None
+        return FoundTable(names, definition, reason, rows, comment, comments, left_out)
 
     def _check_all_columns(self, table: TableDefinition) -> None:
         check_key_exists(table)

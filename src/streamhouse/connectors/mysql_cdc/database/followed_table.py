@@ -13,8 +13,9 @@ from pydantic import ConfigDict
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.discovery import options_of
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.table import Server, TableDefinition, TableNames
+from streamhouse.mysql.table import Server, TableDefinition
 from streamhouse.mysql.values.dates import ZeroDates, text_keys
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import MySqlColumn

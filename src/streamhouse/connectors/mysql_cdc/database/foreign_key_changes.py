@@ -18,8 +18,8 @@ from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTab
 from streamhouse.connectors.mysql_cdc.database.progress import FOREIGN_KEY, DatabaseProgress, Stale
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.foreign_keys import CASCADE, ForeignKey
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.table import TableNames
 
 Change: TypeAlias = tuple[TableNames, frozenset[str] | None]
 """A table of which rows were deleted (None), or of which these columns were updated."""

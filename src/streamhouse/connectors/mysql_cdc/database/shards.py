@@ -25,12 +25,12 @@ from streamhouse.errors import TableError
 from streamhouse.mysql.columns import check_columns, selected_columns, server_zone
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import START_AGAIN
 from streamhouse.mysql.table import (
     Server,
     TableDefinition,
-    TableNames,
     check_binlog_filter,
     load_table,
 )

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
 from streamhouse.durable_files import read_json, replace_json
-from streamhouse.mysql.table import TableNames
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.source import Offset
 
 _FOLDER = "tables"

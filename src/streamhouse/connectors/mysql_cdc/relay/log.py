@@ -34,8 +34,9 @@ from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Tran
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter
 from streamhouse.connectors.mysql_cdc.relay.state import KEPT_STATEMENTS, RelayState, StateWriter
 from streamhouse.mysql.gtids import known_gtids
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition
-from streamhouse.mysql.table import Server, TableNames
+from streamhouse.mysql.table import Server
 
 _SEGMENT_BYTES = 8 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024

@@ -21,9 +21,10 @@ from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.mysql.connection import Backoff, Session, is_lost, readable
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.table import Server, TableNames, check_server
+from streamhouse.mysql.table import Server, check_server
 from streamhouse.work_folder import work_folder
 
 log = logging.getLogger("streamhouse.mysql")

@@ -17,9 +17,10 @@ from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_se
 from streamhouse.connectors.mysql_cdc.json_records import from_json
 from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, Relay, own_folder
 from streamhouse.mysql.connection import Session, start_session
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions, parse
 from streamhouse.mysql.position import BinlogPosition, BinlogState, position_of
-from streamhouse.mysql.table import TableNames, check_server
+from streamhouse.mysql.table import check_server
 from streamhouse.source import Offset
 
 _LOGIN = attrgetter("hostname", "port", "username", "password", "tls", "server_ids")

@@ -1,0 +1,139 @@
+"""The Nexmark demo: its pipeline, measurements and verification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.demo.driver import Check
+from streamhouse.demo.latency import Latencies, SnapshotClock
+from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
+from streamhouse.errors import TableError
+from streamhouse.paimon.read.table import Table
+from streamhouse.runtime.audit.audit import audit
+
+VIEWS = ("nexmark.category_prices", "nexmark.highest_bids", "nexmark.new_sellers")
+TABLES = ("nexmark.person", "nexmark.auction", "nexmark.bid")
+_NO_END = 9_000_000_000_000_000_000
+_SCRIPT = "nexmark.sql"
+_RECENT_COMMITS = 50
+_LAST_BID = "last_bid"
+_TICK_MS = 10.0
+
+
+class Nexmark(DemoScenario):
+    """Three views of Nexmark's queries, over events at a steady rate."""
+
+    title = "auctions of Nexmark, live"
+    starting = "starting Spark and the views"
+    result = "view"
+    verification = "recomputing the views from all events"
+    boards = (VIEWS[0], VIEWS[2])
+    counted = "events"
+    measured = "bid to view"
+    max_messages = 3
+    catch_up_s = 180.0
+
+    def __init__(self, folder: Path, events_per_second: int, warehouse: str | None = None) -> None:
+        super().__init__(folder, warehouse, (_SCRIPT,))
+        self._events_per_second = events_per_second
+        self._seen_to_ms: float | None = None
+        self._measures = True
+        self.ages = Latencies(FIRST_SECONDS, _RECENT_COMMITS)
+
+    def _prepare(self) -> None:
+        self._write_script(_NO_END)
+
+    def _begin_measuring(self) -> SnapshotClock:
+        return SnapshotClock(self.view, self._committed)
+
+    def _committed(self, table: Table, number: int, seen_s: float) -> None:
+        """Add the ages of the bids that a snapshot of the first view is the first to include.
+
+        Bids arrive at a steady rate, so each 10 ms between the last bids of two snapshots counts.
+        """
+        found = [pc.max(batch.column(_LAST_BID)) for batch in table.read([_LAST_BID], number)]
+        times = [value.cast(pa.timestamp("ms")).value for value in found if value.is_valid]
+        newest, before = max(times, default=None), self._seen_to_ms
+        if newest is None:
+            return
+        self._seen_to_ms = newest
+        if before is not None and newest > before and self._measures:
+            self.ages.add(np.arange(newest, before, -_TICK_MS), seen_s * 1000)
+
+    def introduction(self) -> str:
+        """What the demo runs."""
+        return (
+            f"Persons, auctions and bids will arrive, {self._events_per_second:,} a second; three "
+            "views follow them."
+        )
+
+    def drain(self, check: Check | None = None) -> None:
+        """Run the pipeline once more without new events, until it has caught up."""
+        self._write_script(1)
+        super().drain(check)
+
+    def begin(self, seconds: float | None) -> ScriptedSteps:
+        """The demo changes nothing while it runs."""
+        return _NoSteps(self.log)
+
+    def end_measuring(self, check: Check) -> None:
+        """Ignore what the views show from now on."""
+        self._measures = False
+
+    def count(self) -> int:
+        """The events that have been read."""
+        return sum(map(self.rows, TABLES))
+
+    def lag(self, count: int, rows: pa.Table | None) -> str:
+        """How many bids the view of ten seconds does not count yet."""
+        return f"{max(0, self.rows(TABLES[-1]) - self._counted_bids()):,} bids"
+
+    def verdict(self) -> list[str]:
+        """Whether the views are what their events give."""
+        return [
+            f"audit: {view} is {equality(equal)} to a batch recomputation"
+            for view, equal in self._audits().items()
+        ]
+
+    def report(self, changes: ScriptedSteps) -> dict[str, Any]:
+        """The demo's own part of what `streamhouse demo --json` prints."""
+        return {
+            "events": self.count(),
+            "equal": all(self._audits().values()),
+            "freshness_ms": self.ages.percentiles(),
+        }
+
+    def _audits(self) -> dict[str, bool]:
+        return {view: audit(self.warehouse.options, view).equal for view in VIEWS}
+
+    def _counted_bids(self) -> int:
+        try:
+            table = self.warehouse.table(VIEWS[1])
+        except TableError:
+            return 0
+        return sum(pc.sum(batch.column("bids")).as_py() or 0 for batch in table.read())
+
+    def _write_script(self, events: int) -> None:
+        text = (Path(__file__).parent / _SCRIPT).read_text()
+        values = {"events_per_second": self._events_per_second, "events": events}
+        (self.folder / _SCRIPT).write_text(Template(text).substitute(values))
+
+
+class _NoSteps(ScriptedSteps):
+    """No changes."""
+
+    timeout_s = 0.0
+
+    def _run_steps(self) -> Iterator[str | None]:
+        self.done = self.followed = True
+        yield None
+
+    def _skip_pauses(self) -> None:
+        pass
