@@ -9,14 +9,15 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
-from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
+from streamhouse.connectors.mysql_cdc.binlog.startup import (
+    check_startup,
+    position_on_other_server,
+    startup_position,
+)
 from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.sync_startup import (
-    absent_tables,
-    sync_startup,
-)
+from streamhouse.connectors.mysql_cdc.database.sync_startup import absent_tables
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
@@ -163,7 +164,7 @@ class SyncQuery(JobQuery):
         self._read = self.progress.planner = TablesProgress(
             self._options, self._checkpoint, RelayView(folder), server, self._tables.discover
         )
-        self._drop_old_table_sets()
+        self._drop_old_table_sets(self.progress.last_offset)
         if not self.progress.replayed:
             self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))
 
@@ -207,7 +208,8 @@ class SyncQuery(JobQuery):
         self.progress.committed(written.end)
         database = self._database
         assert database is not None
-        self._tables.note(database, unread_targets(written))
+        if self._tables.note(database, unread_targets(written)):
+            self._drop_old_table_sets(written.start)
         for text in database.statements:
             self._notice(text)
         self._copy_comments(database)
@@ -239,20 +241,22 @@ class SyncQuery(JobQuery):
         Raises `DataLossError` if this server's binlog lacks the position.
         """
         options, progress = self._options.mysql, self._database
-        if progress is None and options.starts_in_the_past:
-            progress = DatabaseProgress.from_offset(self._table_sets.latest().start)
+        with closing(BinlogInspector(self._session, options, server)) as binlog:
+            if progress is None and options.starts_in_the_past:
+                progress = DatabaseProgress.from_offset(self._table_sets.latest().start)
+                if progress is None:
+                    check_startup(self._session, options, server)
+                    start = startup_position(self._session, options, server, binlog)
+                    progress = self._past = DatabaseProgress(0, *start)
             if progress is None:
-                progress = self._past = sync_startup(self._session, options, server)
-        if progress is None:
-            return None, None
-        position, state = progress.position, progress.binlog_state
-        binlog = BinlogInspector(self._session, options, server)
-        moved = position_on_other_server(self._session, options, server, binlog, state)
-        if moved is not None:
-            self._moved_from = self.progress.last_offset
-            return moved[0], state.gtids
-        binlog.check(position, state.binlog)
-        return position, state.gtids
+                return None, None
+            position, state = progress.position, progress.binlog_state
+            moved = position_on_other_server(self._session, options, server, binlog, state)
+            if moved is not None:
+                self._moved_from = self.progress.last_offset
+                return moved[0], state.gtids
+            binlog.check(position, state.binlog)
+            return position, state.gtids
 
     def _start(self, tables: Sequence[FollowedTable]) -> Offset | None:
         """Where the first tables begin, by the next table set, if they begin in the past."""
@@ -274,13 +278,11 @@ class SyncQuery(JobQuery):
             self._notice(f"now also following {names}{more}")
         return self._start(tables)
 
-    def _drop_old_table_sets(self) -> None:
-        """Delete the table sets that no batch in Spark's offset log has."""
-        logged = [offset for offset in self._checkpoint.logs.logged().values() if offset]
-        if logged:
-            self._table_sets.drop_before(
-                min(int(offset["source"]["table_set"]) for offset in logged)
-            )
+    def _drop_old_table_sets(self, start: Offset) -> None:
+        """Delete the table sets before that of a batch which the next one may begin at."""
+        database = progress_of(start)
+        if database is not None:
+            self._table_sets.drop_before(database.table_set)
 
     def _check_origin(self) -> None:
         before = self.progress.last_offset.get("of")

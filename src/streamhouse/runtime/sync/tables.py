@@ -111,15 +111,19 @@ class SyncTables:
             return 0
         return self._add(self._discovery.found(known))
 
-    def note(self, progress: DatabaseProgress, unread: Collection[str]) -> None:
-        """Write a table set with tables as a batch has altered them, and its `unread` targets."""
+    def note(self, progress: DatabaseProgress, unread: Collection[str]) -> bool:
+        """Write a table set with tables as a batch has altered them, and its `unread` targets.
+
+        Returns whether there are such.
+        """
         if not (progress.versions or unread):
-            return
+            return False
         with self._lock:
-            old = self.table_set
-            now = {id: progress.versions.get(id, table) for id, table in old.tables.items()}
-            if unread or now != old.tables:
+            tables = self.table_set.tables
+            now = {id: progress.versions.get(id, table) for id, table in tables.items()}
+            if unread or now != tables:
                 self._table_sets.add(now.values(), zone=progress.zone, unread=unread)
+        return True
 
     def discover_soon(self) -> None:
         """Let a thread `discover` tables, each second or less often; raises its error."""
