@@ -23,7 +23,7 @@ from streamhouse.runtime.monitoring.run_reports import (
     SilentListener,
     SnapshotProgressLine,
 )
-from streamhouse.runtime.query_description import SourceProgress
+from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.streaming.pacing import Pacing, Role
@@ -155,7 +155,7 @@ class Pipeline:
         Each check reads files of a table or queries a server. So the query that had work left at
         the last check is checked first, and the others only once it has none.
         """
-        readers: list[SourceProgress | Side] = [query.progress for query in self._running]
+        readers: list[QueryProgress | Side] = [query.progress for query in self._running]
         readers.extend(sides)
         offsets: dict[int, Offset] = {}
         for step in range(len(readers)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -53,25 +55,58 @@ class QueryDescription:
         return [*self.source_tables, *(at for at in self.pinned if hides_new_rows(at.open()))]
 
 
-class SourceProgress(Protocol):
-    """How far a query has read its sources; see `streaming.query`, `sync.source_progress`."""
+class Planner(Protocol):
+    """What progress needs of the planner of a query's batches."""
 
-    def lag(self) -> Lag | None:
-        """How far the query is behind its sources; None if unknown."""
+    def caught_up(self, start: Offset) -> bool: ...
+    def lag(self, start: Offset) -> Lag | None: ...
+    def rows_left(self, start: Offset) -> int | None: ...
+    def close(self) -> None: ...
 
-    @property
-    def last_offset(self) -> Offset:
-        """The end offset of the last committed batch; `{}` before the first."""
 
-    @property
-    def replayed(self) -> bool:
-        """Whether no interrupted batch of an earlier run is left to run again."""
+class QueryProgress:
+    """How far a query has read its sources, which it compares by its `planner`.
+
+    `last_offset`: the end of the last committed batch; `{}` before the first. `replayed`: no
+    interrupted batch of an earlier run is left to run again.
+    """
+
+    def __init__(self, last_offset: Offset, replayed: bool) -> None:
+        self.last_offset, self.replayed = last_offset, replayed
+        self.planner: Planner | None = None
+        self._running = False
+
+    def committed(self, end: Offset) -> None:
+        """Note that the batch up to `end` is committed."""
+        self.last_offset, self.replayed = end, True
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """While a batch runs."""
+        self._running = True
+        try:
+            yield
+        finally:
+            self._running = False
+
+    def close(self) -> None:
+        """Close the planner."""
+        planner, self.planner = self.planner, None
+        if planner is not None:
+            planner.close()
 
     def caught_up_offset(self) -> Offset | None:
         """The last offset if nothing is left to do, else None."""
+        assert self.planner is not None
+        if self._running:
+            # Checking the sources would take processor time from the batch.
+            return None
+        return self.last_offset if self.planner.caught_up(self.last_offset) else None
+
+    def lag(self) -> Lag | None:
+        """How far the query is behind its sources; None if unknown."""
+        return None if self.planner is None else self.planner.lag(self.last_offset)
 
     def rows_left(self) -> int | None:
         """About how many rows of its sources' snapshots are left; None once they are complete."""
-
-    def close(self) -> None:
-        """Close what reads the sources."""
+        return None if self.planner is None else self.planner.rows_left(self.last_offset)

@@ -49,6 +49,19 @@ def test_a_table_set_is_never_written_twice(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "tables").iterdir()] == ["2"]
 
 
+def test_targets_that_a_batch_has_not_read(tmp_path: Path) -> None:
+    table_sets = TableSets(tmp_path)
+    assert table_sets.unread_since(0) == set()
+    table_sets.add([table(0)], 1, "UTC")
+    table_sets.add([table(0)], 1, "UTC", ["ods.t0"])
+    table_sets.add([table(0), table(1)], 2, "UTC", ["ods.t1"])
+    table_sets.add([table(0), table(1)], 2, "UTC")
+    again = TableSets(tmp_path)
+    assert again.unread_since(1) == {"ods.t0", "ods.t1"}
+    assert again.unread_since(2) == {"ods.t1"}
+    assert again.unread_since(3) == again.unread_since(4) == set()
+
+
 @pytest.mark.parametrize(
     ("engine", "reason"),
     [

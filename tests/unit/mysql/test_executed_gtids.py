@@ -124,7 +124,7 @@ def test_a_batch_of_a_sync_has_the_gtids_of_the_log_by_which_it_was_planned() ->
     states = [RelayState(at, {}, {}, {}, {}, {}, f"{ORIGIN}:1-{at.pos}") for at in (end, later)]
     planner = object.__new__(SyncPlanner)
     with (
-        patch.object(planner, "_relay_log", lambda: MagicMock(state=lambda: states[1])),
+        patch.object(planner, "relay_log", lambda progress: MagicMock(state=lambda: states[1])),
         patch.object(planner, "_planned_log", states[0], create=True),
         patch.object(planner, "_binlog", MagicMock(), create=True) as binlog,
     ):

@@ -7,30 +7,36 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from streamhouse.connectors.mysql_cdc.database.table_sets import Shape, TableSets
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.sync.mapping.targets import CreatedTables
+from streamhouse.runtime.sync.mapping.targets import Targets
+from streamhouse.runtime.sync.options import sync_database_options
 from streamhouse.sql.plan import Column
 
 
-def test_only_an_unwritten_table_of_the_noted_columns(tmp_path: Path) -> None:
+def test_only_an_unwritten_table_of_the_noted_columns_is_dropped(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path / "warehouse"))
     warehouse.create_database("d")
     columns = [Column("id", "INT", nullable=False), Column("v", "INT")]
-    for name in ("same", "other"):
-        warehouse.create_table("d", name, columns, ["id"])
-    created = CreatedTables(tmp_path / "checkpoint")
-    assert not created.has(warehouse.table("d.same"))
-    created.note({"d.same": (["id", "v"], ["id"]), "d.other": (["id"], ["id"])})
-    created.note({"d.more": (["id"], ["id"])})
-    again = CreatedTables(tmp_path / "checkpoint")
-    assert again.has(warehouse.table("d.same")) and not again.has(warehouse.table("d.other"))
-    _write(warehouse, "d.same")
-    assert not again.has(warehouse.table("d.same"))
-    again.clear()
-    again.clear()
-    assert not created.has(warehouse.table("d.other"))
+    names = {"d.same", "d.other", "d.written", "d.more"}
+    for name in names:
+        warehouse.create_table("d", name.partition(".")[2], columns, ["id"])
+    _write(warehouse, "d.written")
+    noted: Shape = (("id", "v"), ("id",))
+    created = {"d.same": noted, "d.other": (("id",), ("id",)), "d.written": noted}
+    TableSets(tmp_path).add([], 0, "UTC", created=created)
+    TableSets(tmp_path).add([], 0, "UTC")
+    conf = {"hostname": "h", "username": "u", "password": "p", "database-name": "s"}
+    options = sync_database_options(warehouse.options, "d", conf)
+    assert Targets(options, print)._dropped(names) == set()
+    targets = Targets(options, print, TableSets(tmp_path))
+    assert targets._dropped(names - {"d.same"}) == set()
+    assert targets._dropped(names) == {"d.same"}
+    assert set(warehouse.tables("d")) == {"other", "written", "more"}
+    TableSets(tmp_path).add([], 0, "UTC", created={})
+    assert TableSets(tmp_path).latest().created == {}
 
 
 def _write(warehouse: Warehouse, name: str) -> None:

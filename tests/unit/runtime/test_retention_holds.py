@@ -21,6 +21,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
+from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import retention_holds
 from streamhouse.runtime.state.checkpoint import Checkpoint
@@ -78,7 +79,10 @@ class World:
         (path / str(number)).write_text("v1\n{}\n" + json.dumps(offset))
 
     def holds(self) -> RetentionHolds:
-        return RetentionHolds(self.spec, self.checkpoint, self.spec.source.open())
+        logs = self.checkpoint.logs
+        self.progress = QueryProgress({}, logs.last_logged() <= logs.last_committed())
+        source = self.spec.source.open()
+        return RetentionHolds(self.spec, self.checkpoint, source, self.progress)
 
     def at(self, name: str) -> int | None:
         one = Consumers(self.address(name).open()).get(f"streamhouse-{self.query_id}")
@@ -105,7 +109,7 @@ def test_a_new_query_holds_what_is_there_now(world: World) -> None:
     query = world.holds()
     query.prepare()
     assert (world.at("src"), world.at("dim"), world.at("out")) == (2, 3, 1)
-    assert query.replayed
+    assert world.progress.replayed
 
 
 def test_each_batch_holds_what_the_one_before_it_ended_at(world: World) -> None:
@@ -130,14 +134,15 @@ def test_nothing_moves_before_a_cut_off_batch_is_done(world: World) -> None:
     own = world.write("out", world.query_id, 0)
     query = world.holds()
     query.prepare()
-    assert not query.replayed
+    assert not world.progress.replayed
     world.write("out", world.query_id, 1)
     world.write("out")
     query.tick()
     query.batch_begins(world.offset(0, source=1, dim=1))
     assert (world.at("src"), world.at("dim"), world.at("out")) == (1, 1, own)
+    world.progress.committed({"source": {}})
     query.batch_done({"source": {}})
-    assert query.replayed
+    assert world.progress.replayed
     query.batch_begins(world.offset(1, source=2, dim=2))
     assert (world.at("src"), world.at("dim"), world.at("out")) == (2, 2, 3)
 

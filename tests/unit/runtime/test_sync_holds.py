@@ -43,7 +43,8 @@ def test_a_consumer_is_written_before_a_commit_only_if_it_moves(
         query_id=QUERY, address=lambda target: TableAddress(options, target)
     )
     checkpoint: Any = SimpleNamespace(path=tmp_path)
-    holds = SyncHolds(spec, checkpoint)
+    progress: Any = SimpleNamespace(replayed=True)
+    holds = SyncHolds(spec, checkpoint, progress)
     holds.add(["d.t"])
     file = tmp_path / "lake" / "d.db" / "t" / "consumer" / f"consumer-{consumer}"
     os.utime(file, (1, 1))
@@ -84,7 +85,8 @@ def test_the_first_position_after_an_interrupted_batch(
         query_id=QUERY, address=lambda target: TableAddress(options, target)
     )
     checkpoint: Any = SimpleNamespace(path=tmp_path, logs=logs)
-    holds = SyncHolds(spec, checkpoint)
+    progress: Any = SimpleNamespace(replayed=False)
+    holds = SyncHolds(spec, checkpoint, progress)
     if expired and not committed and logged < 0:
         with pytest.raises(DataLossError, match="unknown whether it was written.*--from-scratch"):
             holds.add(["d.t"], replayed=False)

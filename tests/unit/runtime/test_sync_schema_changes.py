@@ -13,7 +13,6 @@ from streamhouse.errors import OptionError, SchemaChangeError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted
 from streamhouse.runtime.sync.schema_changes import EVENTS, SchemaChanges
-from streamhouse.runtime.sync.spec import UnreadTargets
 from streamhouse.sql.plan import Column
 
 BEFORE = {"id": "INT", "v": "INT", "name": "VARCHAR(20)"}
@@ -150,13 +149,3 @@ def test_options_have_the_names_of_flink_cdc() -> None:
         SchemaChanges.of("evolved")
     with pytest.raises(OptionError, match="--exclude-schema-changes.*drop.colum"):
         SchemaChanges.of("evolve", (), ["drop.colum2"])
-
-
-def test_unread_targets_are_remembered(tmp_path: Path) -> None:
-    unread = UnreadTargets(tmp_path)
-    assert unread.of(3) == []
-    unread.add(3, ["d.a"])
-    unread.add(3, ["d.b"])
-    assert UnreadTargets(tmp_path).of(3) == ["d.a", "d.b"]
-    unread.add(5, ["d.c"])
-    assert (unread.of(3), unread.of(5)) == ([], ["d.c"])

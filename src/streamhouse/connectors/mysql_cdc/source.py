@@ -6,6 +6,8 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -162,7 +164,7 @@ class MySqlSource(Source):
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         self._progress(start)
-        return self._planner.latest_offset(start, max_rows)
+        return self._planner.next_offset(start, max_rows)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
         after = DatabaseProgress.from_offset(end)
@@ -219,13 +221,11 @@ class MySqlSource(Source):
         tables = self._planner.tables_of(progress)
         if self._tables.new(tables.values()):
             return False
-        if self._planner.relay_log(tables, progress) is None:
+        if self._planner.relay_log(progress) is None:
             return self.latest_offset(offset) == offset
-        state = self._planner.current_state(tables, progress)
-        if state is None:
-            return False
-        ends = [state.changed[table.full_name] for table in tables.values()]
-        return not any(progress.position < changed for changed in ends)
+        state = self._planner.current_state(progress)
+        ends = [] if state is None else [state.changed[one.full_name] for one in tables.values()]
+        return state is not None and not any(progress.position < changed for changed in ends)
 
     def lag(self, offset: Offset) -> Lag:
         """The bytes of binlog from `offset` to the tables' last change in the relay log.
@@ -243,8 +243,7 @@ class MySqlSource(Source):
             )
         position, snapshots = progress.position, Snapshots(len(progress.snapshot), left, size)
         names = [f"{database}.{name}" for database, name, _ in progress.shards.values()]
-        tables = self._planner.tables_of(progress)
-        view = self._planner.relay_log(tables, progress)
+        view = self._planner.relay_log(progress)
         log_state = None if view is None else view.state()
         reader_state = source_state(snapshots, position, log_state, names)
         if progress.snapshot or view is None or log_state is None:
@@ -311,19 +310,14 @@ class MySqlSource(Source):
 
     def _groups(self, parts: Sequence[TablePart], most: int) -> list[tuple[TablePart, ...]]:
         """The chunks of the parts in up to `most` groups."""
-        chunks = [
-            replace(part, changes=None, chunks=(chunk,)) for part in parts for chunk in part.chunks
+        chunks = [(n, chunk) for n, part in enumerate(parts) for chunk in part.chunks]
+        return [
+            tuple(
+                self._joined(replace(parts[n], changes=None, chunks=tuple(one for _, one in own)))
+                for n, own in groupby(group, itemgetter(0))
+            )
+            for group in grouped(chunks, most)
         ]
-        if not chunks:
-            return []
-        result = []
-        for group in grouped(chunks, most):
-            tables: dict[str, TablePart] = {}
-            for part in group:
-                before = tables.get(part.table.id, replace(part, chunks=()))
-                tables[part.table.id] = replace(before, chunks=(*before.chunks, *part.chunks))
-            result.append(tuple(map(self._joined, tables.values())))
-        return result
 
 
 def _listed(names: Collection[TableNames]) -> str:

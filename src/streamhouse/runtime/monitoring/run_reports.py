@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.status import QueryStatus
-from streamhouse.runtime.query_description import SourceProgress
+from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.source import Lag
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ReportedQuery(Protocol):
     def description(self) -> QueryDescription: ...
 
     @property
-    def progress(self) -> SourceProgress: ...
+    def progress(self) -> QueryProgress: ...
 
 
 class RunReports:

@@ -26,6 +26,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
+from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint
@@ -54,8 +55,10 @@ class _Candidate:
 class RetentionHolds:
     """Manages the consumers of one query; driver only, thread-safe."""
 
-    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, source: Source) -> None:
-        self._spec = spec
+    def __init__(
+        self, spec: QuerySpec, checkpoint: Checkpoint, source: Source, progress: QueryProgress
+    ) -> None:
+        self._spec, self._progress = spec, progress
         self._checkpoint = checkpoint
         self._source = source if isinstance(source, PaimonSource) else None
         self._id = query_consumer(spec.query_id)
@@ -67,8 +70,6 @@ class RetentionHolds:
         self._moved_at = 0.0
         self._candidate: _Candidate | None = None
         self._positions: dict[_Key, int] = {}
-        self.replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
-        """Whether no interrupted batch of an earlier run is left to run again."""
 
     def prepare(self) -> None:
         """Create the consumers at all tables, before the query starts.
@@ -92,7 +93,7 @@ class RetentionHolds:
         `last` is the end offset of the previous batch, which Spark has written to its commit log
         before it begins this one.
         """
-        if not self.replayed or time.monotonic() - self._moved_at < EVERY_S:
+        if not self._progress.replayed or time.monotonic() - self._moved_at < EVERY_S:
             return
         positions: dict[_Key, int] = {}
         for address in self._spec.written:
@@ -102,7 +103,6 @@ class RetentionHolds:
 
     def batch_done(self, end: Offset) -> None:
         """Note that the batch up to `end` has been committed to all its tables."""
-        self.replayed = True
         if self._source is not None:
             self._source.store_progress(source_offset(end))
 
@@ -122,7 +122,7 @@ class RetentionHolds:
             self._candidate = None
             self._move_consumers({})
             return True
-        self.replayed = True
+        self._progress.replayed = True
         read = self._spec.pending
         written = {_key(at) for at in self._spec.written if at != read}
         positions = {key: position for key, position in newest.items() if key in written}
@@ -181,7 +181,7 @@ class RetentionHolds:
                 self._moved_at = self._held_at
 
     def _first_position(self, table: Table) -> int:
-        if self.replayed:
+        if self._progress.replayed:
             return table.latest_snapshot_id() or 1
         return first_position(table, self._spec.query_id, self._checkpoint)
 

@@ -25,7 +25,7 @@ from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResults
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import report_loaded
-from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
 from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
@@ -36,11 +36,9 @@ class ContinuousQuery(JobQuery):
     """Runs a `QuerySpec` with a checkpoint; on the driver. `batch_commit` commits its batches."""
 
     spec: QuerySpec
-    progress: ContinuousProgress
 
     def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> None:
         with acquired(checkpoint):
-            self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             self.spec = replace(spec, query_id=checkpoint.query_id())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
         target = self.spec.target if self.spec.sink is None else None
@@ -85,9 +83,8 @@ class ContinuousQuery(JobQuery):
             ordered = spec.query.ordered and not spec.query.merging.grouped
             gathered = ordered or spec.one_task(planner.source)
             spec = self.spec = replace(spec, gathered=gathered)
-        self._holds = RetentionHolds(spec, self._checkpoint, planner.source)
+        self._holds = RetentionHolds(spec, self._checkpoint, planner.source, self.progress)
         self._holds.prepare()
-        self.progress.holds = self._holds
         if spec.sink is None:
             self._lineage = Lineage(spec)
             self._lineage.check_log(log)
@@ -131,7 +128,7 @@ class ContinuousQuery(JobQuery):
         end = batch.end
         if self.spec.query.scan.watermarks:
             note_found(self._checkpoint.path, end, batch.reports)
-        self.progress.last_offset = end
+        self.progress.committed(end)
         retried(lambda: self._holds.batch_done(end))
         report_loaded(self._run.folder, end, batch.reports)
         # The tasks that write shuffled rows do not know how many changes were read.

@@ -8,20 +8,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Backpressure
 from streamhouse.runtime.monitoring.metrics import Commit, QueryMetrics
-from streamhouse.runtime.query_description import QueryDescription, SourceProgress
+from streamhouse.runtime.query_description import QueryDescription, QueryProgress
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.spark_data_source import Job
 from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.source import Lag, Offset
 
 
 class QueryFailed(Exception):
@@ -69,7 +67,6 @@ class JobQuery(ABC):
 
     spec: Job
     """It plans and runs the tasks."""
-    progress: SourceProgress
     pacing = Pacing(1)
     role = Role.SOURCE
     pressure: Backpressure | None = None
@@ -79,6 +76,9 @@ class JobQuery(ABC):
         """`checkpoint` is locked; see `acquired`."""
         self.description = description
         self.metrics = QueryMetrics()
+        logs = checkpoint.logs
+        replayed = logs.last_logged() <= logs.last_committed()
+        self.progress = QueryProgress(logs.last_offset(), replayed)
         self._checkpoint = checkpoint
         register_checkpoint(description.address.warehouse, checkpoint)
         self._run = StreamRun(checkpoint.run_folder())
@@ -176,65 +176,3 @@ class JobQuery(ABC):
             self.progress.close()
             self._run.close()
             self._checkpoint.release()
-
-
-class Planner(Protocol):
-    """What progress needs of the planner of a query's batches."""
-
-    def caught_up(self, start: Offset) -> bool: ...
-    def lag(self, start: Offset) -> Lag | None: ...
-    def rows_left(self, start: Offset) -> int | None: ...
-    def close(self) -> None: ...
-
-
-class Holds(Protocol):
-    """What progress needs of the snapshots that a query holds."""
-
-    @property
-    def replayed(self) -> bool:
-        """Whether no batch of an earlier run is left to run again."""
-
-
-class ContinuousProgress:
-    """The `SourceProgress` of a query that plans its batches with a `planner`, and holds snapshots.
-
-    `last_offset`: the end of the last committed batch.
-    """
-
-    def __init__(self, last_offset: Offset) -> None:
-        self.last_offset = last_offset
-        self.planner: Planner | None = None
-        self.holds: Holds | None = None
-        self._running = False
-
-    @contextmanager
-    def batch(self) -> Iterator[None]:
-        """While a batch runs."""
-        self._running = True
-        try:
-            yield
-        finally:
-            self._running = False
-
-    def close(self) -> None:
-        """Close the planner."""
-        planner, self.planner = self.planner, None
-        if planner is not None:
-            planner.close()
-
-    @property
-    def replayed(self) -> bool:
-        return self.holds is not None and self.holds.replayed
-
-    def caught_up_offset(self) -> Offset | None:
-        assert self.planner is not None
-        if self._running:
-            # Checking the sources would take processor time from the batch.
-            return None
-        return self.last_offset if self.planner.caught_up(self.last_offset) else None
-
-    def lag(self) -> Lag | None:
-        return None if self.planner is None else self.planner.lag(self.last_offset)
-
-    def rows_left(self) -> int | None:
-        return None if self.planner is None else self.planner.rows_left(self.last_offset)

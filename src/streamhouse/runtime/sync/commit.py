@@ -25,11 +25,12 @@ from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
 from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import SYNC_STEP, reached
 from streamhouse.runtime.monitoring.metrics import Commit, timed
+from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import first_position
 from streamhouse.runtime.streaming.batch_commit import TaskResults
-from streamhouse.runtime.sync.spec import SyncSpec, UnreadTargets
+from streamhouse.runtime.sync.spec import SyncSpec
 
 log = logging.getLogger("streamhouse.query")
 _THREADS = 4
@@ -49,7 +50,6 @@ class SyncCommitter:
         self._spec, self._before = spec, before
         self._tag = query_tag(spec.query_id)
         self._log = BatchLog(spec.checkpoint, BatchLogs(spec.checkpoint).last_batch())
-        self._unread = UnreadTargets(spec.checkpoint)
         self._committers: dict[str, TableCommitter] = {}
         self._took_ms: list[float] = []
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync-commit")
@@ -59,8 +59,7 @@ class SyncCommitter:
         written = self._written(frame)
         if written is None:
             return None
-        unread = [target for report in written.reports for target in report["unread"]]
-        self._unread.add(written.number, unread)
+        unread = unread_targets(written)
         if unread:
             self.remove_leftovers(unread, written.number)
         attempts = written.attempts
@@ -131,6 +130,11 @@ class SyncCommitter:
         return self._committers[target]
 
 
+def unread_targets(written: TaskResults) -> set[str]:
+    """The targets whose rows a batch could not read, as statements had altered their tables."""
+    return {target for report in written.reports for target in report["unread"]}
+
+
 MOVE_S = 5.0
 """How often the consumer of a busy table moves."""
 REFRESH_S = 60.0
@@ -140,8 +144,8 @@ REFRESH_S = 60.0
 class SyncHolds:
     """The consumers of one sync; driver only, thread-safe."""
 
-    def __init__(self, spec: SyncSpec, checkpoint: Checkpoint) -> None:
-        self._spec, self._checkpoint = spec, checkpoint
+    def __init__(self, spec: SyncSpec, checkpoint: Checkpoint, progress: QueryProgress) -> None:
+        self._spec, self._checkpoint, self._progress = spec, checkpoint, progress
         self._id = query_consumer(spec.query_id)
         self._lock = threading.Lock()
         self._moved: dict[str, float] = {}
@@ -166,8 +170,10 @@ class SyncHolds:
     def before_commit(self, targets: Iterable[str]) -> None:
         """Move the consumers of tables to which a batch is about to commit.
 
-        Call it only while Spark's commit log has all earlier batches.
+        They stay until the interrupted batch of an earlier run is committed.
         """
+        if not self._progress.replayed:
+            return
         now = time.monotonic()
         for target in targets:
             if now - self._moved.get(target, 0.0) < MOVE_S:

@@ -20,6 +20,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     Stale,
 )
 from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.mysql.table import TableDefinition
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.failpoint import ALTERED_STEP, reached
 from streamhouse.runtime.sync.mapping.reconciliation import (
@@ -87,13 +88,7 @@ class SchemaEvolution:
         """
         followed, gone = FollowedStatements(), before.gone
         for id, ddl in found.items():
-            stale = before.stale.get(tables[id].target)
-            if stale is not None:
-                self._follow_stale(tables[id], ddl, stale, followed)
-            elif id in gone:
-                self._follow_recreated(tables[id], ddl, followed)
-            else:
-                self._follow(tables[id], ddl, followed)
+            self._follow(tables[id], ddl, before, followed)
         altered = {table.id: table for table in followed.tables}
         for target in dict.fromkeys(tables[id].target for id in altered):
             if target in followed.stale:
@@ -183,68 +178,68 @@ class SchemaEvolution:
 
     # -- one statement about one table
 
-    def _follow_stale(
-        self, table: FollowedTable, ddl: DdlChange, stale: Stale, followed: FollowedStatements
+    def _follow(
+        self,
+        table: FollowedTable,
+        ddl: DdlChange,
+        before: DatabaseProgress,
+        followed: FollowedStatements,
     ) -> None:
-        """Note what the reload cannot see."""
+        stale, gone = before.stale.get(table.target), table.id in before.gone
+        drops = self._rules.follows("drop.table")
+        deleting = {"TRUNCATE": self._rules.follows("truncate.table"), "DROP": drops}
+        if stale is None and gone and ddl.verb in deleting:
+            return
+        if stale is None and not gone and ddl.after is not None and ddl.reload is None:
+            self._follow_columns(table, ddl, ddl.after, followed)
+            return
         self._forbid(table, ddl)
-        stale = followed.stale.get(table.target, stale)
-        renamed = {old: ddl.renamed.get(new.lower(), new) for old, new in stale.renamed.items()}
-        passed = {new.lower() for new in stale.renamed.values()}
-        renamed |= {old: new for old, new in ddl.renamed.items() if old not in passed}
-        kept = (ddl.verb == "TRUNCATE" and not self._rules.follows("truncate.table")) or (
-            ddl.verb in ("DROP", "CREATE") and not self._rules.follows("drop.table")
-        )
-        followed.stale[table.target] = Stale(
-            _joined(stale.statement, ddl.statement),
-            stale.deletes and not kept,
-            renamed,
-            stale.dropped | ddl.dropped,
-        )
+        if stale is None and not gone and not deleting.get(ddl.verb, True):
+            followed.texts.append(f"ignored: {table.full_name}: {ddl.statement}")
+            if ddl.verb == "DROP":
+                followed.gone.add(table.id)
+            return
+        deletes = {**deleting, "CREATE": drops}.get(ddl.verb, True)
+        if stale is None:
+            check_reloadable(self._warehouse.table(table.target), ddl.statement)
+            deletes = drops if gone else deletes
+        self._stale(table, ddl, stale or Stale(UNKNOWN_STATEMENT), deletes, followed)
+
+    def _follow_columns(
+        self,
+        table: FollowedTable,
+        ddl: DdlChange,
+        after: TableDefinition,
+        followed: FollowedStatements,
+    ) -> None:
+        """Follow an ALTER that leaves the rows as they are."""
+        if after == table.definition:
+            return
+        if set(table.definition.columns) != set(after.columns):
+            # More than the places of the columns has changed.
+            self._forbid(table, ddl)
+        followed.tables.append(replace(table, definition=after))
         followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
-
-    def _follow_recreated(
-        self, table: FollowedTable, ddl: DdlChange, followed: FollowedStatements
-    ) -> None:
-        if ddl.verb in ("DROP", "TRUNCATE"):
-            return
-        self._forbid(table, ddl)
-        self._stale(table, ddl, followed, self._rules.follows("drop.table"))
-
-    def _follow(self, table: FollowedTable, ddl: DdlChange, followed: FollowedStatements) -> None:
-        if ddl.verb == "ALTER":
-            if ddl.after is None or ddl.reload is not None:
-                self._forbid(table, ddl)
-                self._stale(table, ddl, followed)
-                return
-            if ddl.after == table.definition:
-                return
-            if _differ(table, ddl):
-                self._forbid(table, ddl)
-            followed.tables.append(replace(table, definition=ddl.after))
-            followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
-            return
-        self._forbid(table, ddl)
-        if ddl.verb == "TRUNCATE" and not self._rules.follows("truncate.table"):
-            followed.texts.append(f"ignored: {table.full_name}: {ddl.statement}")
-        elif ddl.verb == "DROP" and not self._rules.follows("drop.table"):
-            followed.texts.append(f"ignored: {table.full_name}: {ddl.statement}")
-            followed.gone.add(table.id)
-        else:
-            deletes = ddl.verb != "CREATE" or self._rules.follows("drop.table")
-            self._stale(table, ddl, followed, deletes)
 
     def _stale(
         self,
         table: FollowedTable,
         ddl: DdlChange,
+        before: Stale,
+        deletes: bool,
         followed: FollowedStatements,
-        deletes: bool = True,
     ) -> None:
-        check_reloadable(self._warehouse.table(table.target), ddl.statement)
-        before = followed.stale.get(table.target)
-        deletes = deletes and (before is None or before.deletes)
-        followed.stale[table.target] = Stale(ddl.statement, deletes, ddl.renamed, ddl.dropped)
+        """Let the target be reloaded, and note what the reload cannot see."""
+        renamed = {old: ddl.renamed.get(new.lower(), new) for old, new in before.renamed.items()}
+        passed = {new.lower() for new in before.renamed.values()}
+        renamed |= {old: new for old, new in ddl.renamed.items() if old not in passed}
+        other = followed.stale.get(table.target, before)
+        followed.stale[table.target] = Stale(
+            _joined(before.statement, ddl.statement),
+            before.deletes and other.deletes and deletes,
+            renamed,
+            before.dropped | other.dropped | ddl.dropped,
+        )
         followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
 
     def _forbid(self, table: FollowedTable, ddl: DdlChange) -> None:
@@ -371,9 +366,3 @@ def _joined(first: str, second: str) -> str:
     """Statements as one text."""
     text = second if first.startswith(UNKNOWN_STATEMENT) else f"{first}; {second}"
     return text if len(text) <= _SHOWN else f"…{text[-_SHOWN:]}"
-
-
-def _differ(table: FollowedTable, ddl: DdlChange) -> bool:
-    """Whether a column is another one now, apart from its place."""
-    assert ddl.after is not None
-    return set(table.definition.columns) != set(ddl.after.columns)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
-from streamhouse.connectors.mysql_cdc.change_reader import log_view
 from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
@@ -29,26 +28,24 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     Stale,
 )
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
-from streamhouse.connectors.mysql_cdc.database.sync_startup import STARTUP_FILE
-from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets, TableVersions
-from streamhouse.connectors.mysql_cdc.database.tables_planner import BATCH_CHUNKS, TablesPlanner
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
+from streamhouse.connectors.mysql_cdc.database.tables_planner import (
+    BATCH_BYTES,
+    Tables,
+    TablesPlanner,
+    at,
+)
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
-from streamhouse.connectors.mysql_cdc.relay.state import BATCH_BYTES, RelayState, RelayView
-from streamhouse.durable_files import read_json
-from streamhouse.errors import DataLossError
+from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import check_server
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.sync.evolution import SchemaEvolution
 from streamhouse.runtime.sync.schema_changes import AddedColumns
-from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput, UnreadTargets, task_groups
+from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput, task_groups
 from streamhouse.runtime.sync.tables import needed_zone
 from streamhouse.source import Offset
-
-
-class RelayBehindError(Exception):
-    """The relay log has not reached a position yet, or has ended."""
 
 
 class SyncPlanner(TablesPlanner):
@@ -56,8 +53,10 @@ class SyncPlanner(TablesPlanner):
 
     The relay log has the changes of all tables. `SchemaEvolution` decides about statements that
     alter the tables. Without a snapshot, the first tables are followed from now on, or from the
-    startup position that the checkpoint has.
+    startup position that the table set has.
     """
+
+    batch_chunks = 64
 
     def __init__(self, spec: SyncSpec, folder: Path) -> None:
         """`folder`: of the job, which needs no files of its own there."""
@@ -70,23 +69,15 @@ class SyncPlanner(TablesPlanner):
             raise
         super().__init__(options, session, server, spec.relay, spec.options.skips_snapshot)
         self._spec = spec
-        self._table_sets, self._versions = TableSets(checkpoint), TableVersions(checkpoint)
-        self._startup = read_json(checkpoint / STARTUP_FILE) if options.starts_in_the_past else None
+        self._table_sets = TableSets(checkpoint)
         self._follower = SchemaEvolution(spec.options, AddedColumns(checkpoint), spec.query_id)
         self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
-        self._unread_targets = UnreadTargets(checkpoint)
-        self._unread: Collection[str] = ()
-        self._planned_log: RelayState | None = None
+        self._tables: tuple[object, Tables] = (None, {})
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if there is nothing to read."""
         before = start.get("source", {})
-        # The last batch could not read their rows, as their tables were altered.
-        self._unread = self._unread_targets.of(int(start.get("batch", -1)))
-        try:
-            after = self._next(before)
-        except RelayBehindError:
-            return start  # If the log has ended, the driver reports the reason.
+        after = self.next_offset(before)
         if after == before:
             return start
         return {
@@ -112,35 +103,33 @@ class SyncPlanner(TablesPlanner):
     def committed(self, end: Offset) -> None:
         pass
 
-    def _next(self, start: Offset) -> Offset:
+    def tables_of(self, progress: DatabaseProgress) -> Tables:
         newest = self._table_sets.latest()
-        before = DatabaseProgress.from_offset(start)
-        if before is None:
-            return self._begin(newest)
-        moved = self._moved(before, self._relay_log())
-        if moved is not None:
-            return moved.to_offset()
-        before = self._of_newest(before, newest)
-        if before.snapshot or before.stale:
-            return self._next_rows(start, before, newest)
-        if self._options.startup_mode == "snapshot":
-            return start
-        return self._next_changes(start, before, newest)
+        key = (newest.number, progress.table_set, progress.versions, progress.hidden)
+        if self._tables[0] != key:
+            tables = self._table_sets.get(progress.table_set).tables
+            kept = {id: progress.at(table) for id, table in tables.items() if id in newest.tables}
+            self._tables = key, kept
+        return self._tables[1]
 
-    def _of_newest(self, before: DatabaseProgress, newest: TableSet) -> DatabaseProgress:
+    def _of_newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Collection[str]]:
         """The progress with the tables of the newest table set, without what its batch did."""
+        newest = self._table_sets.latest()
         old, tables = self._table_sets.get(before.table_set).tables, newest.tables
         snapshot = {id: key for id, key in before.snapshot.items() if id in tables}
         added = [id for id in tables if id not in old]
         compared = self._compared(added, old.values(), newest)
         targets = {table.target for table in tables.values()}
-        unread = Stale(f"{UNKNOWN_STATEMENT} since it was read")
-        stale = {**compared, **dict.fromkeys(self._unread, unread), **before.stale}
+        versions = before.versions.items()
+        unread = self._table_sets.unread_since(before.table_set)
+        again = Stale(f"{UNKNOWN_STATEMENT} since it was read")
+        stale = {**compared, **dict.fromkeys(unread, again), **before.stale}
         return replace(
             before,
             table_set=newest.number,
             snapshot={**snapshot, **dict.fromkeys(added)},
-            versions={id: name for id, name in before.versions.items() if id in tables},
+            rows={id: count for id, count in before.rows.items() if id in snapshot},
+            versions={id: table for id, table in versions if table != tables.get(id, table)},
             stale={target: entry for target, entry in stale.items() if target in targets},
             gone=frozenset(before.gone & tables.keys()),
             hidden={id: own for id, own in before.hidden.items() if id in tables},
@@ -148,7 +137,7 @@ class SyncPlanner(TablesPlanner):
             altered=frozenset(),
             statements=(),
             moved=False,
-        )
+        ), frozenset(added)
 
     def _compared(
         self, added: Iterable[str], old: Iterable[FollowedTable], newest: TableSet
@@ -165,127 +154,91 @@ class SyncPlanner(TablesPlanner):
 
     # -- the rows of tables
 
-    def _begin(self, newest: TableSet) -> Offset:
-        if self._startup is not None:
-            return dict(self._startup)
+    def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
+        newest = self._table_sets.latest()
+        startup = DatabaseProgress.from_offset(newest.start)
+        if startup is not None and self._options.starts_in_the_past:
+            return startup
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         position, binlog_state = self._binlog.snapshot_position(self._current)
         self._binlog.check_prepared(position)
         begin = DatabaseProgress(newest.number, position, binlog_state, snapshot)
         if self._skip_snapshot:
-            return replace(begin, snapshot={}).to_offset()
+            return replace(begin, snapshot={})
         stale = self._compared(newest.tables, (), newest)
         begin = replace(begin, stale=stale)
-        if stale or not self._server.mariadb:
-            # The next batch compares.
-            # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
-            return begin.to_offset()
-        return self._chunked(begin, newest, set(newest.tables))
+        # The next batch compares.
+        return begin if stale else self._chunked(begin, newest.tables, max_rows)
 
-    def _next_rows(self, start: Offset, before: DatabaseProgress, newest: TableSet) -> Offset:
-        """A batch with rows of tables; all earlier statements are followed before it."""
-        old = self._table_sets.get(int(start["table_set"])).tables
-        added = {id for id in before.snapshot if id not in old}
+    def _next_rows(
+        self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
+    ) -> DatabaseProgress | None:
         position, binlog_state = self._binlog.snapshot_position(self._current)
-        view = self._relay_log()
-        bound = position
+        view, bound, start = self.relay_log(before), position, before.position
         if before.stale and view is not None:
-            bound = bounded(view.folder, before.position, position, BATCH_BYTES)
-        before, group = self._next_statements(before, newest, bound)
-        if group:
-            return self._up_to_statements(before, newest, group, added)
-        if bound < position:
-            return self._changed_up_to(before, newest, bound, added).to_offset()
+            bound = bounded(view.folder, start, position, BATCH_BYTES)
+        before, group = self._next_statements(before, bound)
+        if group or bound < position:
+            return self._up_to(before, group, bound, added)
         if added:
             self._binlog.check_prepared(position)
-        after = replace(
-            before,
-            position=position,
-            binlog_state=binlog_state.following(before.binlog_state, position),
-            hidden=_hidden(before, position),
-            stale=self._stale_by_foreign_keys(before, newest, position, added),
-        )
-        if after.stale:
-            if before.statements and not self._server.mariadb:
-                # On MySQL, the batch of a reload reads the binlog, too, by the columns at its end.
-                return after.to_offset()
-            reloaded = self._reloaded(after, newest, added)
-            if reloaded is not None:
-                return reloaded.to_offset()
-            # There is a new statement, which is followed first.
-            return start if position == before.position else after.to_offset()
-        return self._chunked(after, newest, added)
+        stale = self._stale_by_foreign_keys(before, position, added)
+        after = replace(at(before, position, binlog_state), stale=stale)
+        if not stale:
+            return self._chunked(after, added, max_rows)
+        if before.statements and not self._server.mariadb:
+            # On MySQL, the batch of a reload reads the binlog, too, by the columns at its end.
+            return after
+        # If there is a new statement, that is followed first.
+        return self._reloaded(after, added) or (None if position == start else after)
 
-    def _chunked(self, after: DatabaseProgress, newest: TableSet, added: Collection[str]) -> Offset:
-        """A batch with chunks of unread tables, the smallest first.
-
-        On MySQL, `lookback` begins here, and the next batch reads the tables in `added`.
-        """
-        tables = self._versions.all(after, newest)
-        ready = set(after.snapshot) - (set() if self._server.mariadb else set(added))
-        plan, snapshot, altered = self._planned(
-            tables, after.snapshot, ready, self._options.chunk_size
-        )
+    def _unreadable(
+        self,
+        after: DatabaseProgress,
+        plan: Collection[str],
+        altered: Mapping[str, AlteredTableError],
+    ) -> Mapping[str, Stale]:
+        tables = self.tables_of(after)
         while_read = Stale(f"{UNKNOWN_STATEMENT} while it was read")
         stale = {tables[id].target: while_read for id in altered}
-        begun = [id for id in plan if after.snapshot[id] is None]
-        stale |= self._altered_since(tables, after.position, begun)
-        for id, table in tables.items():
-            if table.target in stale and id in plan:
-                del plan[id]
-                snapshot[id] = after.snapshot[id]
-        end = replace(after, snapshot=snapshot, stale={**after.stale, **stale}).to_offset()
-        self._plan = (end, plan)
-        return end
-
-    def _altered_since(
-        self, tables: Mapping[str, FollowedTable], position: BinlogPosition, begun: Collection[str]
-    ) -> dict[str, Stale]:
-        """The targets of tables that were altered since they were found."""
-        names = {tables[id].names: id for id in begun}
-        found = self._discovery.described(names)
-        late = self._has_statements(begun, tables, position)
-        stale = {}
-        for table_names, id in names.items():
-            now = found.get(table_names)
+        begun = {tables[id].names: id for id in plan if after.snapshot[id] is None}
+        found = self._discovery.described(begun)
+        late = self._has_statements([tables[id] for id in begun.values()], after.position)
+        for names, id in begun.items():
+            now = found.get(names)
             expected = replace(tables[id].definition, hidden_in=())
             if late or now is None or now.definition != expected:
                 stale[tables[id].target] = Stale(f"{UNKNOWN_STATEMENT} while it was found")
         return stale
 
-    def _has_statements(
-        self, ids: Collection[str], tables: Mapping[str, FollowedTable], start: BinlogPosition
-    ) -> bool:
+    def _has_statements(self, tables: Collection[FollowedTable], start: BinlogPosition) -> bool:
         """Whether there are statements about one of these tables from `start` up to now."""
-        now = self._current()
-        if now == start or not ids:
+        if not tables:
             return False
-        return bool(self._statements_between([tables[id] for id in ids], start, now))
+        return bool(self._statements.between(tables, start, self._current(), wait=True))
 
-    def _reloaded(
-        self, after: DatabaseProgress, newest: TableSet, added: Collection[str]
-    ) -> DatabaseProgress | None:
+    def _reloaded(self, after: DatabaseProgress, added: Collection[str]) -> DatabaseProgress | None:
         """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
-        tables = self._versions.all(after, newest)
+        tables = self.tables_of(after)
+        followed = {table.names for table in tables.values()}
         result, rows = after, 0
         for target, stale in after.stale.items():
             own = {id: table for id, table in tables.items() if table.target == target}
             rows += sum(table.rows for table in own.values())
-            if result.reloaded and rows > BATCH_CHUNKS * self._options.chunk_size:
+            if result.reloaded and rows > self.batch_chunks * self._options.chunk_size:
                 break
             if not self._server.mariadb and not own.keys().isdisjoint(added):
                 continue
             found = self._discovery.described({table.names for table in own.values()})
-            if self._has_statements(own.keys(), tables, after.position):
+            if self._has_statements(own.values(), after.position):
                 continue
             by_id = {id: found[table.names] for id, table in own.items() if table.names in found}
             prepared = self._follower.prepare(target, stale, own, by_id)
-            followed = newest.by_names()
             for table in prepared.tables:
                 check_parents(table.full_name, table.definition.foreign_keys, followed)
             # The estimate of the rows alone is no other version.
             versions = {
-                table.id: self._versions.add(table)
+                table.id: table
                 for table in prepared.tables
                 if table != replace(own[table.id], rows=table.rows)
             }
@@ -296,6 +249,7 @@ class SyncPlanner(TablesPlanner):
                 result,
                 zone=self._zone(result, prepared.tables),
                 snapshot={id: key for id, key in result.snapshot.items() if id not in own},
+                rows={id: count for id, count in result.rows.items() if id not in own},
                 versions={**result.versions, **versions},
                 stale={name: entry for name, entry in result.stale.items() if name != target},
                 gone=(result.gone - own.keys()) | (own.keys() - by_id.keys()),
@@ -306,90 +260,39 @@ class SyncPlanner(TablesPlanner):
 
     # -- the binlog
 
-    def _next_changes(self, start: Offset, before: DatabaseProgress, newest: TableSet) -> Offset:
-        view = self._relay_log()
-        state = None if view is None else view.state()
-        if view is None or state is None:
-            return start  # The reader of the binlog has ended; the driver reports the reason.
-        tables = [table.definition for table in newest.tables.values()]
-        self._planned_log = state
-        end = self._relayed.end(view, state, before.position, tables, None)
-        if end == before.position:
-            return start
-        before, group = self._next_statements(before, newest, end)
-        if group:
-            return self._up_to_statements(before, newest, group)
-        return self._changed_up_to(before, newest, end).to_offset()
-
     def _changed_up_to(
-        self,
-        before: DatabaseProgress,
-        newest: TableSet,
-        end: BinlogPosition,
-        added: Collection[str] = (),
+        self, before: DatabaseProgress, end: BinlogPosition, added: Collection[str] = ()
     ) -> DatabaseProgress:
         """The end of a batch of changes; targets that foreign keys have changed become stale.
 
         No change in the batch is written to these: their rows of before are compared.
         """
-        stale = self._stale_by_foreign_keys(before, newest, end, added)
+        stale = self._stale_by_foreign_keys(before, end, added)
         return replace(self._advanced(before, end), stale=stale)
 
     def _stale_by_foreign_keys(
-        self,
-        before: DatabaseProgress,
-        newest: TableSet,
-        end: BinlogPosition,
-        added: Collection[str],
+        self, before: DatabaseProgress, end: BinlogPosition, added: Collection[str]
     ) -> dict[str, Stale]:
-        tables = self._versions.all(before, newest)
+        tables = self.tables_of(before)
         keys = any(table.definition.foreign_keys for table in tables.values())
         if not keys or end == before.position:
             return dict(before.stale)
-        changed = self._changed(before, end, self._relay_log())
+        changed = self._changed(before, end, self.relay_log(before))
         found = stale_by_foreign_keys(tables, before, end, changed, added, self._captured_table)
         return {**found, **before.stale}
 
-    def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
-        state = self._planned_log
-        if state is None or state.end != end:
-            # Only the log that ends there has its GTIDs.
-            view = self._relay_log()
-            state = None if view is None else view.state()
-        if state is None:
-            raise DataLossError(f"the reader of the binlog has ended before {end}")
-        binlog_state = self._binlog.completed(state.binlog_state_at(end), end)
-        binlog_state = binlog_state.following(before.binlog_state, end)
-        return replace(before, position=end, binlog_state=binlog_state, hidden=_hidden(before, end))
-
     # -- statements
 
-    def _statements_between(
-        self, tables: Iterable[FollowedTable], start: BinlogPosition, end: BinlogPosition
-    ) -> list[FoundStatement]:
-        """The statements about tables.
-
-        Raises `RelayBehindError` if the relay log does not reach `end` within 10 s.
-        """
-        view = self._relay_log()
-        if view is None or not view.reaches(end):
-            raise RelayBehindError
-        return self._statements.between(tables, start, end)
-
     def _next_statements(
-        self, before: DatabaseProgress, newest: TableSet, end: BinlogPosition
+        self, before: DatabaseProgress, end: BinlogPosition
     ) -> tuple[DatabaseProgress, list[FoundStatement]]:
-        """The next group of statements up to `end` at which a batch has to end; [] if none.
-
-        Follows statements that are only about stale targets, which need no batches of their own;
-        the returned progress has their consequences.
-        """
-        tables, start = self._versions.all(before, newest), before.position
+        """The next group, after statements that are only about stale targets."""
+        start = before.position
         while True:
-            found = self._statements_between(tables.values(), start, end)
-            group = [event for event in found if event.before == found[0].before]
+            _, group = super()._next_statements(replace(before, position=start), end)
             if not group or not before.stale:
                 return before, group
+            tables = self.tables_of(before)
             effects, hidden = self._effects(tables, before.gone, group)
             if any(tables[id].target not in before.stale for id in effects):
                 return before, group
@@ -401,25 +304,16 @@ class SyncPlanner(TablesPlanner):
                 stale={**altered_parents(tables, effects), **before.stale, **followed.stale},
                 statements=(*before.statements, *followed.texts),
             )
-            if hidden:
-                tables = self._versions.all(before, newest)
 
-    def _up_to_statements(
-        self,
-        before: DatabaseProgress,
-        newest: TableSet,
-        group: Sequence[FoundStatement],
-        added: Collection[str] = (),
-    ) -> Offset:
-        """A batch that ends before statements about tables, or that consists of them."""
-        if before.position < group[0].before:
-            return self._changed_up_to(before, newest, group[0].before, added).to_offset()
-        tables = self._versions.all(before, newest)
+    def _followed(
+        self, before: DatabaseProgress, group: Sequence[FoundStatement]
+    ) -> DatabaseProgress:
+        tables = self.tables_of(before)
         effects, hidden = self._effects(tables, before.gone, group)
         followed = self._follower.follow(tables, before, effects)
         before = replace(before, hidden={**before.hidden, **hidden})
-        versions = {table.id: self._versions.add(table) for table in followed.tables}
-        after = replace(
+        versions = {table.id: table for table in followed.tables}
+        return replace(
             self._advanced(before, group[0].after),
             versions={**before.versions, **versions},
             stale={**altered_parents(tables, effects), **before.stale, **followed.stale},
@@ -428,7 +322,6 @@ class SyncPlanner(TablesPlanner):
             altered=frozenset(effects),
             statements=(*before.statements, *followed.texts),
         )
-        return after.to_offset()
 
     def _effects(
         self,
@@ -462,30 +355,5 @@ class SyncPlanner(TablesPlanner):
         """The server's time zone, if columns of altered tables need it."""
         return progress.zone or needed_zone(self._session, self._options, altered)
 
-    def tables_of(self, progress: DatabaseProgress) -> Mapping[str, FollowedTable]:
-        newest = self._table_sets.latest().tables
-        tables = self._table_sets.get(progress.table_set).tables
-        return {id: table for id, table in tables.items() if id in newest}
-
-    def _relay_log(self) -> RelayView | None:
-        return log_view(self._relay)
-
-    def _view(self, before: DatabaseProgress) -> RelayView | None:
-        return self._relay_log()
-
     def _captured_table(self, table: FollowedTable) -> CapturedTable:
         return table.captured_table(self._options, self._server, self._relay)
-
-    def _at(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
-        return self._versions.at(progress, table)
-
-
-def _hidden(
-    before: DatabaseProgress, end: BinlogPosition
-) -> dict[str, tuple[tuple[str, int], ...]]:
-    """The sessions with temporary tables at the end of a batch: those of its binlog file."""
-    kept = {
-        id: tuple((file, thread) for file, thread in own if file == end.file)
-        for id, own in before.hidden.items()
-    }
-    return {id: own for id, own in kept.items() if own}

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
-from streamhouse.durable_files import replace_text
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import QUERY, Consumers, query_consumer
@@ -86,9 +85,6 @@ def why_other_rows(options: SyncOptions, table: FollowedTable, query_id: str) ->
     return None
 
 
-_SERVER = "server"
-
-
 class PresentRows:
     """The rows of targets that a sync has not written; `query_id` is that of the sync."""
 
@@ -146,9 +142,9 @@ class PresentRows:
         table = self._address(target).open()
         if Consumers(table).get(query_consumer(self._query_id)) is not None:
             return  # This sync has written it, too.
-        for _, path, followed in self._others(table):
-            other = server_of(path) if followed else None
-            if other not in (None, server):
+        for _, path, table_set in self._others(table):
+            other = table_set.server
+            if followed_names(table_set, target) and other != server:
                 raise TableError(
                     f"{target} has rows of MySQL at {other} (the sync with the checkpoint {path}), "
                     f"and this sync, of MySQL at {server}, would delete those that its tables do "
@@ -156,16 +152,15 @@ class PresentRows:
                     f"{server} takes the place of {other}, run the sync once with --from-scratch"
                 )
 
-    def _others(self, table: Table) -> Iterator[tuple[str, Path, set[str]]]:
+    def _others(self, table: Table) -> Iterator[tuple[str, Path, TableSet]]:
         """The consumers of other queries whose checkpoint is here: their id, and the checkpoint.
 
-        Also the names of the tables in MySQL that a sync with the checkpoint writes to the table.
+        Also the newest table set of a sync with the checkpoint.
         """
         for consumer in Consumers(table).all():
             path = Path(consumer.checkpoint or "-")
             if consumer.id != query_consumer(self._query_id) and path.exists():
-                followed = names_by_target(TableSets(path).latest().tables.values())
-                yield consumer.id, path, followed.get(table.identifier, set())
+                yield consumer.id, path, TableSets(path).latest()
 
     def empty(self, target: str, former: Iterable[str]) -> bool:
         """Empty a target whose rows would stay otherwise; `former`: the ids of earlier queries.
@@ -190,8 +185,8 @@ class PresentRows:
         """Other queries that write the target, and rows of other tables, or at the same time."""
         table = address.open()
         queries = lineage_definitions(address)
-        for consumer, path, theirs in self._others(table):
-            id = consumer.removeprefix(QUERY)
+        for consumer, path, table_set in self._others(table):
+            id, theirs = consumer.removeprefix(QUERY), followed_names(table_set, table.identifier)
             if id == consumer:
                 continue
             if id in queries or (theirs and is_alive(table, id)) or not theirs <= sources:
@@ -201,22 +196,14 @@ class PresentRows:
         return TableAddress(self._options.warehouse, target)
 
 
-def note_server(checkpoint: Path, options: SyncOptions) -> None:
-    """Record in its checkpoint which server a sync follows."""
-    replace_text(checkpoint / _SERVER, options.mysql.address)
-
-
-def server_of(checkpoint: Path) -> str | None:
-    """The server that the sync with a checkpoint has followed last; None: not known."""
-    try:
-        return (checkpoint / _SERVER).read_text()
-    except FileNotFoundError:
-        return None
-
-
 def names_by_target(tables: Iterable[FollowedTable]) -> dict[str, set[str]]:
     """The names of the tables in MySQL by their targets."""
     names: dict[str, set[str]] = {}
     for table in tables:
         names.setdefault(table.target, set()).add(table.full_name)
     return names
+
+
+def followed_names(table_set: TableSet, target: str) -> set[str]:
+    """The names of the tables in MySQL that a sync writes to a target."""
+    return names_by_target(table_set.tables.values()).get(target, set())

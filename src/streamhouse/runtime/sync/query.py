@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
-from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
+from streamhouse.connectors.mysql_cdc.binlog.startup import (
+    check_startup,
+    position_on_other_server,
+    startup_position,
+)
 from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.sync_startup import (
-    STARTUP_FILE,
-    absent_tables,
-    sync_startup,
-)
-from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets, TableVersions
+from streamhouse.connectors.mysql_cdc.database.sync_startup import absent_tables
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.position import BinlogPosition
@@ -32,18 +31,17 @@ from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.sync.commit import SyncCommitter, SyncHolds
-from streamhouse.runtime.sync.mapping.targets import CreatedTables, Targets
+from streamhouse.runtime.sync.commit import SyncCommitter, SyncHolds, unread_targets
+from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.present_rows import (
     FromScratch,
     PresentRows,
-    note_server,
     why_other_rows,
 )
-from streamhouse.runtime.sync.source_progress import SyncProgress
-from streamhouse.runtime.sync.spec import SyncSpec, UnreadTargets
-from streamhouse.runtime.sync.tables import SyncTables, TableWatch
+from streamhouse.runtime.sync.source_progress import TablesProgress, TableState, progress_of
+from streamhouse.runtime.sync.spec import SyncSpec
+from streamhouse.runtime.sync.tables import SyncTables
 from streamhouse.source import Offset
 
 
@@ -51,7 +49,6 @@ class SyncQuery(JobQuery):
     """Runs a sync with a checkpoint; on the driver. `sync.commit` commits its batches."""
 
     spec: SyncSpec
-    progress: SyncProgress
 
     def __init__(
         self,
@@ -78,16 +75,15 @@ class SyncQuery(JobQuery):
             self._scratch = scratch if scratch.begin(from_scratch, notice) else None
             self._query_id = checkpoint.query_id()
             super().__init__(checkpoint, description)
-        self._table_sets = TableSets(checkpoint.path)
-        self.progress = SyncProgress(options, checkpoint, self._table_sets)
+        self._table_sets = TableSets(checkpoint.path, options.mysql.address)
         # A sync that resumes waits longer for its server.
         resumes = bool(self.progress.last_offset)
         self._session = Session(options.mysql, *(() if resumes else (FIRST_START_SECONDS,)))
         self._relay: Relay | None = None
-        self._watch: TableWatch | None = None
         self._moved_from: Offset | None = None
         self._past: DatabaseProgress | None = None
-        self._committer: SyncCommitter | None = None
+        self._open = ExitStack()
+        self._open.callback(self._session.close)
 
     # -- for the pipeline and its reporter
 
@@ -100,6 +96,15 @@ class SyncQuery(JobQuery):
         tables = self._table_sets.latest().tables.values()
         return list(dict.fromkeys(table.target for table in tables))
 
+    def states(self) -> list[TableState]:
+        """The progress of each followed table, after `prepare`."""
+        return self._read.states(self.progress.last_offset)
+
+    @property
+    def _database(self) -> DatabaseProgress | None:
+        """How far the last committed batch has read the databases; None before the first."""
+        return progress_of(self.progress.last_offset)
+
     # -- life cycle
 
     def prepare(self) -> None:
@@ -108,7 +113,6 @@ class SyncQuery(JobQuery):
             self.create_tables()
         assert self._relay is not None
         self._relay.start()
-        self._watch = TableWatch(self._tables)
 
     def create_tables(self) -> None:
         """Find the tables, and create those that are missing in Paimon."""
@@ -126,6 +130,7 @@ class SyncQuery(JobQuery):
             gtids={} if position is None or gtids is None else {position: gtids},
             held=held,
         )
+        self._open.callback(self._relay.close)
         self.spec = SyncSpec(
             self._query_id,
             self._options,
@@ -133,10 +138,13 @@ class SyncQuery(JobQuery):
             folder,
             self._parallelism,
         )
-        self._holds = SyncHolds(self.spec, self._checkpoint)
-        self._committer = SyncCommitter(self.spec, self._before_commit)
+        self._holds = SyncHolds(self.spec, self._checkpoint, self.progress)
+        self._committer = SyncCommitter(self.spec, self._holds.before_commit)
+        self._open.callback(self._committer.close)
         before = list(self._table_sets.latest().tables.values())
-        self._start_in_the_past(before, self._table_sets.latest_number())
+        start = self._start(before)
+        if start is not None:
+            self._table_sets.add(before, start=start)
         self._relay.follow([table.names for table in before])
         self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
         self._tables = SyncTables(
@@ -146,81 +154,62 @@ class SyncQuery(JobQuery):
             server,
             self._notice,
             self._join,
-            CreatedTables(self._checkpoint.path),
             PresentRows(self._options, self._query_id),
             self._scratch,
         )
+        self._open.callback(self._tables.close)
         self._tables.start()
-        note_server(self._checkpoint.path, self._options)
         kept = self._table_sets.latest().tables
         self._compare_changed_targets([table for table in before if table.id in kept])
-        self.progress.prepared(RelayView(folder), server, self._tables.discover)
-        self._drop_old_table_sets()
+        self._read = self.progress.planner = TablesProgress(
+            self._options, self._checkpoint, RelayView(folder), server, self._tables.discover
+        )
+        self._drop_old_table_sets(self.progress.last_offset)
         if not self.progress.replayed:
             self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))
 
     def _compare_changed_targets(self, tables: Sequence[FollowedTable]) -> None:
         """Let the next batch compare targets that others have changed since the last one."""
-        progress = self.progress.database
+        progress = self._database
         if progress is None:
             return
-        versions = TableVersions(self._checkpoint.path)
         found: dict[str, str] = {}
         for table in tables:
-            why = why_other_rows(self._options, versions.at(progress, table), self._query_id)
+            why = why_other_rows(self._options, progress.at(table), self._query_id)
             if why is not None:
                 found[table.target] = why
         for target, why in found.items():
             self._notice(f"{target} {why}: its rows are compared with those of MySQL")
-        numbers = [int(one["batch"]) for one in self._checkpoint.logs.logged().values() if one]
-        UnreadTargets(self._checkpoint.path).add(max(numbers, default=-1), found)
-
-    def start(self, spark: SparkSession) -> None:
-        super().start(spark)
-        if self._watch is not None:
-            self._watch.start()
-
-    def check(self) -> None:
-        super().check()
-        if self._watch is not None:
-            self._watch.check()
+        self._tables.note(progress, found)
 
     def tick(self) -> None:
         """Raise the binlog reader's error, drop what it need not keep, refresh consumers."""
-        if self._relay is None:
-            return
+        assert self._relay is not None
         self._relay.check()
-        database = self.progress.database
+        if self._run.started:
+            self._tables.discover_soon()
+        database = self._database
         if database is not None and self.progress.last_offset != self._moved_from:
             self._relay.needed_from(database.position)
-            self.progress.observe()
+            self._read.observe(database.position)
         self._holds.tick()
 
-    def stop(self, timeout_s: float = 30.0) -> None:
-        try:
-            if self._watch is not None:
-                self._watch.close()
-        finally:
-            super().stop(timeout_s)
-
     def release(self) -> None:
-        if self._relay is not None:
-            self._relay.close()
-        if self._committer is not None:
-            self._committer.close()
-        self._session.close()
+        self._open.close()
 
     # -- batches
 
     def commit(self, frame: DataFrame) -> CountedBatch | None:
-        assert self._committer is not None
         written = self._committer.commit(frame)
         if written is None:
             return None
         snapshot, changes = written.total("snapshot"), written.total("changes")
-        self.progress.committed(written.end, snapshot, changes)
-        database = self.progress.database
+        self._read.table_states.count(snapshot, changes)
+        self.progress.committed(written.end)
+        database = self._database
         assert database is not None
+        if self._tables.note(database, unread_targets(written)):
+            self._drop_old_table_sets(written.start)
         for text in database.statements:
             self._notice(text)
         self._copy_comments(database)
@@ -246,63 +235,54 @@ class SyncQuery(JobQuery):
             found = discovery.described(set(names.values()))
         Targets(self._options, self._notice).copy_comments(found.values())
 
-    def _before_commit(self, targets: Collection[str]) -> None:
-        if self.progress.replayed:
-            self._holds.before_commit(targets)
-
     def _resume_position(self, server: Server) -> tuple[BinlogPosition | None, str | None]:
         """Where the binlog is read from, after which GTIDs; None: from its end on.
 
         Raises `DataLossError` if this server's binlog lacks the position.
         """
-        options, progress = self._options.mysql, self.progress.database
-        if progress is None and options.starts_in_the_past:
-            written = read_json(self._checkpoint.path / STARTUP_FILE)
-            progress = DatabaseProgress.from_offset(written or {})
-            if progress is None or self._table_sets.latest_number() < progress.table_set:
-                progress = self._past = sync_startup(self._session, options, server)
-        if progress is None:
-            return None, None
-        position, state = progress.position, progress.binlog_state
-        binlog = BinlogInspector(self._session, options, server)
-        moved = position_on_other_server(self._session, options, server, binlog, state)
-        if moved is not None:
-            self._moved_from = self.progress.last_offset
-            return moved[0], state.gtids
-        binlog.check(position, state.binlog)
-        return position, state.gtids
+        options, progress = self._options.mysql, self._database
+        with closing(BinlogInspector(self._session, options, server)) as binlog:
+            if progress is None and options.starts_in_the_past:
+                progress = DatabaseProgress.from_offset(self._table_sets.latest().start)
+                if progress is None:
+                    check_startup(self._session, options, server)
+                    start = startup_position(self._session, options, server, binlog)
+                    progress = self._past = DatabaseProgress(0, *start)
+            if progress is None:
+                return None, None
+            position, state = progress.position, progress.binlog_state
+            moved = position_on_other_server(self._session, options, server, binlog, state)
+            if moved is not None:
+                self._moved_from = self.progress.last_offset
+                return moved[0], state.gtids
+            binlog.check(position, state.binlog)
+            return position, state.gtids
 
-    def _start_in_the_past(self, tables: Sequence[FollowedTable], table_set: int) -> None:
-        """Note where the first tables begin, before a batch reads them."""
+    def _start(self, tables: Sequence[FollowedTable]) -> Offset | None:
+        """Where the first tables begin, by the next table set, if they begin in the past."""
         if self._past is None or not tables:
-            return
+            return None
         start, self._past = self._past, None
         gone = absent_tables(start, tables, self._session, self._options.mysql, self._server)
-        start = replace(start, table_set=table_set, gone=gone)
-        replace_json(self._checkpoint.path / STARTUP_FILE, start.to_offset())
+        number = self._table_sets.latest_number() + 1
+        return replace(start, table_set=number, gone=gone).to_offset()
 
-    def _join(self, tables: Sequence[FollowedTable]) -> None:
-        """Prepare for new tables, before a batch reads them."""
+    def _join(self, tables: Sequence[FollowedTable]) -> Offset | None:
+        """Prepare for new tables, before a batch reads them; returns where the first ones begin."""
         assert self._relay is not None
-        self._start_in_the_past(tables, self._table_sets.latest_number() + 1)
         self._holds.add(dict.fromkeys(table.target for table in tables))
         self._relay.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._run.started:
             self._notice(f"now also following {names}{more}")
+        return self._start(tables)
 
-    def _drop_old_table_sets(self) -> None:
-        """Delete the table sets and versions that no batch in Spark's offset log has."""
-        logged = [offset for offset in self._checkpoint.logs.logged().values() if offset]
-        if logged:
-            self._table_sets.drop_before(
-                min(int(offset["source"]["table_set"]) for offset in logged)
-            )
-            used = {
-                name for offset in logged for name in offset["source"].get("versions", {}).values()
-            }
-            TableVersions(self._checkpoint.path).keep(used)
+    def _drop_old_table_sets(self, start: Offset) -> None:
+        """Delete the table sets before that of a batch which the next one may begin at."""
+        database = progress_of(start)
+        if database is not None:
+            self._table_sets.drop_before(database.table_set)
 
     def _check_origin(self) -> None:
         before = self.progress.last_offset.get("of")

@@ -182,7 +182,7 @@ class ProgressReports:
                 self._listener(report)
 
     def _reported(self) -> Report:
-        report = Report(time.monotonic() - self._began, self._query.progress.states())
+        report = Report(time.monotonic() - self._began, self._query.states())
         self._states = report.tables
         return report
 

@@ -14,118 +14,97 @@ from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.runtime.sync.spec import UnreadTargets
 from streamhouse.source import Lag, Offset
 
 
-class SyncProgress:
-    """The `SourceProgress` of a `SyncQuery`, which reports its batches to it."""
+class TablesProgress:
+    """How far a sync has read its tables; the `Planner` of its query's `QueryProgress`.
 
-    def __init__(self, options: SyncOptions, checkpoint: Checkpoint, table_sets: TableSets) -> None:
-        self._options, self._table_sets = options, table_sets
-        self._last: Offset = checkpoint.logs.last_offset()
-        self._replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
-        self._unread = UnreadTargets(checkpoint.path)
-        self._session = Session(options.mysql)
-        self._table_states = TableStates()
-        self._view: RelayView | None = None
-        self._server: Server | None = None
-        self._find_tables: Callable[[], int] = lambda: 0
+    `find_tables` looks for new tables, and returns how many it has found.
+    """
 
-    @property
-    def last_offset(self) -> Offset:
-        return self._last
-
-    @property
-    def replayed(self) -> bool:
-        return self._replayed
-
-    @property
-    def database(self) -> DatabaseProgress | None:
-        """How far the last committed batch has read the databases; None before the first."""
-        return DatabaseProgress.from_offset(self._last.get("source", {}))
-
-    def prepared(self, view: RelayView, server: Server, find_tables: Callable[[], int]) -> None:
-        """Compare with this relay log and server from now on.
-
-        `find_tables` looks for new tables, and returns how many it has found.
-        """
-        self._view, self._server, self._find_tables = view, server, find_tables
-
-    def committed(
-        self, end: Offset, snapshot: Mapping[str, int], changes: Mapping[str, int]
+    def __init__(
+        self,
+        options: SyncOptions,
+        checkpoint: Checkpoint,
+        view: RelayView,
+        server: Server,
+        find_tables: Callable[[], int],
     ) -> None:
-        """Record a committed batch, with its rows by the ids of tables."""
-        self._replayed = True
-        self._last = end
-        self._table_states.count(snapshot, changes)
+        self._options, self._view, self._server = options, view, server
+        self._table_sets = TableSets(checkpoint.path)
+        self._session = Session(options.mysql)
+        self._find_tables = find_tables
+        self.table_states = TableStates()
 
-    def observe(self) -> None:
-        """Record which tables have changes that are not read yet; called often."""
-        database = self.database
-        if database is None or self._view is None:
-            return
+    def observe(self, position: BinlogPosition) -> None:
+        """Record which tables have changes after a position; called often."""
         state = self._view.state()
         if state is not None:
-            self._table_states.observe(database.position, state.changed)
+            self.table_states.observe(position, state.changed)
 
-    def caught_up_offset(self) -> Offset | None:
-        last, database = self._last, self.database
-        if database is None or self._view is None or self._server is None:
-            return None
+    def caught_up(self, start: Offset) -> bool:
+        """Whether no rows are left to read after a batch, and there is no new table."""
+        database = progress_of(start)
+        if database is None:
+            return False
         planned = self._table_sets.get(database.table_set)
-        unread = self._unread.of(int(last["batch"]))
+        unread = self._table_sets.unread_since(planned.number)
         if has_unread_rows(self._table_sets.latest(), planned, database, unread):
-            return None
+            return False
         if self._options.ends_with_snapshot:
-            return last
-        server, view = self._server, self._view
-        if not view.has(database.binlog_state.binlog, database.position):
-            return None
-        state = view.current(lambda: server.position(self._session))
+            return True
+        position = database.position
+        if not self._view.has(database.binlog_state.binlog, position):
+            return False
+        state = self._view.current(lambda: self._server.position(self._session))
         if state is None:
-            return None
-        if any(database.position < state.changed.get(name, state.end) for name in self._names()):
-            return None
-        return None if self._find_tables() else last
+            return False
+        if any(position < state.changed.get(name, state.end) for name in self._names()):
+            return False
+        return not self._find_tables()
 
-    def lag(self) -> Lag | None:
+    def lag(self, start: Offset) -> Lag | None:
         """The longest lag of a table; its seconds are None before the snapshots are complete."""
-        database = self.database
-        if database is None or self._view is None:
+        database = progress_of(start)
+        if database is None:
             return None
-        states = self.states()
+        states = self.states(start)
         known = [followed.lag_s for followed in states if followed.lag_s is not None]
-        log = self._view.state()
         unread = [followed for followed in states if not followed.complete]
         rows = sum(max(0, followed.estimate - followed.snapshot_rows) for followed in unread)
         snapshots = Snapshots(len(unread), rows, self._options.mysql.chunk_size)
-        state = source_state(snapshots, database.position, log, self._names())
+        state = source_state(snapshots, database.position, self._view.state(), self._names())
         complete = bool(known) and len(known) == len(states)
         return Lag(seconds=max(known) if complete else None, state=state)
 
-    def rows_left(self) -> int | None:
+    def rows_left(self, start: Offset) -> int | None:
         """None: a sync reports the progress of its snapshots by itself."""
         return None
 
-    def states(self) -> list[TableState]:
+    def states(self, start: Offset) -> list[TableState]:
         """The progress of each followed table."""
-        database = self.database
+        database = progress_of(start)
         planned = () if database is None else self._table_sets.get(database.table_set).tables
-        silent_s = 0.0 if self._view is None else self._view.silent_s()
-        return self._table_states.states(self._table_sets.latest(), database, planned, silent_s)
+        newest, silent_s = self._table_sets.latest(), self._view.silent_s()
+        return self.table_states.states(newest, database, planned, silent_s)
 
     def close(self) -> None:
         """Close the connection and the log."""
         self._session.close()
-        if self._view is not None:
-            self._view.close()
+        self._view.close()
 
     def _names(self) -> list[str]:
         """The names of all followed tables in MySQL."""
         return [table.full_name for table in self._table_sets.latest().tables.values()]
+
+
+def progress_of(offset: Offset) -> DatabaseProgress | None:
+    """How far a batch has read the databases; None before the first."""
+    return DatabaseProgress.from_offset(source_offset(offset))
 
 
 def has_unread_rows(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.part_reader import TablePart, key_group_count
-from streamhouse.durable_files import read_json, replace_json
 from streamhouse.mysql.position import position_of
 from streamhouse.mysql.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -15,7 +14,6 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.source import Offset
 
-_FOLDER = "unread"
 _SEVERAL_TASKS_FROM = 4
 """From this number of chunks or of changed tables on, a batch has several tasks."""
 _MOST_DIVIDED = 16
@@ -63,30 +61,6 @@ class SyncTaskInput(TaskInput):
     parts: tuple[TablePart, ...]
     server: Server
     zone: str
-
-
-class UnreadTargets:
-    """Targets whose rows a batch could not read as of its position, in files beside the checkpoint.
-
-    A statement had altered their tables before the SELECT. The driver writes the file before the
-    batch is complete, and the next one is planned with it: it reloads these targets.
-    """
-
-    def __init__(self, checkpoint: Path) -> None:
-        self._folder = checkpoint / _FOLDER
-
-    def add(self, batch: int, targets: Collection[str]) -> None:
-        """Note the targets that a batch has not read; removes the files of earlier batches."""
-        if not targets:
-            return
-        for path in self._folder.glob("[0-9]*"):
-            if int(path.name) < batch - 1:
-                path.unlink(missing_ok=True)
-        replace_json(self._folder / str(batch), sorted({*targets, *self.of(batch)}))
-
-    def of(self, batch: int) -> list[str]:
-        """The targets that a batch has not read."""
-        return read_json(self._folder / str(batch)) or []
 
 
 def task_groups(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     parent_needed,
     unfollowed,
 )
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.mysql.columns import server_zone
@@ -26,7 +27,7 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.table_name import name_fault
-from streamhouse.runtime.sync.mapping.targets import CreatedTables, Target, Targets
+from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.present_rows import (
     FromScratch,
@@ -35,6 +36,7 @@ from streamhouse.runtime.sync.present_rows import (
     names_by_target,
 )
 from streamhouse.runtime.sync.reload import why_not_reloadable
+from streamhouse.source import Offset
 
 _SHOWN = 5
 ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]
@@ -43,9 +45,8 @@ ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]
 class SyncTables:
     """Keeps the newest table set up to date; driver only, thread-safe.
 
-    `joining` is called with the names of tables, and their targets, before a table set has them;
-    `created` notes the tables that are created in Paimon until then. `scratch`: the sync starts
-    from scratch.
+    `joining` is called with tables before a table set has them; returns `TableSet.start`, if known.
+    `scratch`: the sync starts from scratch.
     """
 
     def __init__(
@@ -55,18 +56,20 @@ class SyncTables:
         session: Session,
         server: Server,
         notice: Callable[[str], None],
-        joining: Callable[[Sequence[FollowedTable]], None],
-        created: CreatedTables,
+        joining: Callable[[Sequence[FollowedTable]], Offset | None],
         present: PresentRows,
         scratch: FromScratch | None = None,
     ) -> None:
         self._options, self._table_sets, self._session = options, table_sets, session
         self._discovery = Discovery(session, options.mysql, options.tables, compares=server.mariadb)
-        self._targets, self._created = Targets(options, notice, created), created
+        self._targets = Targets(options, notice, table_sets)
         self._notice, self._joining = notice, joining
         self._present, self._scratch = present, scratch
         self._skipped: set[TableNames] = set()
         self._lock = threading.Lock()
+        self._search: threading.Thread | None = None
+        self._due = time.monotonic() + 1.0
+        self._error: Exception | None = None
 
     @property
     def table_set(self) -> TableSet:
@@ -94,6 +97,8 @@ class SyncTables:
             if not self.table_set.tables:
                 raise self._nothing()
             self._check_targets(keys)
+            if self.table_set.server != self._table_sets.server:
+                self._table_sets.add(self.table_set.tables.values())
 
     def discover(self) -> int:
         """Follow the tables that were created since the last call; returns how many."""
@@ -106,6 +111,44 @@ class SyncTables:
             return 0
         return self._add(self._discovery.found(known))
 
+    def note(self, progress: DatabaseProgress, unread: Collection[str]) -> bool:
+        """Write a table set with tables as a batch has altered them, and its `unread` targets.
+
+        Returns whether there are such.
+        """
+        if not (progress.versions or unread):
+            return False
+        with self._lock:
+            tables = self.table_set.tables
+            now = {id: progress.versions.get(id, table) for id, table in tables.items()}
+            if unread or now != tables:
+                self._table_sets.add(now.values(), zone=progress.zone, unread=unread)
+        return True
+
+    def discover_soon(self) -> None:
+        """Let a thread `discover` tables, each second or less often; raises its error."""
+        if self._error is not None:
+            raise self._error
+        if time.monotonic() >= self._due and not (self._search and self._search.is_alive()):
+            # A daemon: MySQL may not answer while the sync is stopped.
+            self._search = threading.Thread(target=self._run, name="sync-tables", daemon=True)
+            self._search.start()
+
+    def close(self, wait_s: float = 5.0) -> None:
+        """Wait for the thread."""
+        if self._search is not None:
+            self._search.join(wait_s)
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            self.discover()
+        except Exception as error:  # noqa: BLE001  # raised by `discover_soon`
+            self._error = error
+        # Listing many tables is expensive for the server.
+        took_s = time.monotonic() - began
+        self._due = time.monotonic() + 1.0 + min(30.0, 10 * took_s)
+
     def _add(self, found: Sequence[FoundTable]) -> int:
         followable = self._followable(found)
         if not followable:
@@ -113,7 +156,6 @@ class SyncTables:
         old = self.table_set
         targets = self._targets.ensure(followable, names_by_target(old.tables.values()))
         tables: list[FollowedTable] = []
-        zone = old.zone
         for target in targets:
             for source in target.sources:
                 if source in followable:
@@ -123,13 +165,13 @@ class SyncTables:
         self._skipped |= {table.names for table in followable if table.names not in accepted}
         if not tables:
             return 0
-        zone = needed_zone(self._session, self._options.mysql, tables) or zone
+        zone = needed_zone(self._session, self._options.mysql, tables)
         all_tables = [*old.tables.values(), *tables]
         self._check_comparable(tables)
         self._present_rows(old, tables, all_tables)
-        self._joining(tables)
-        self._table_sets.add(all_tables, old.next_id + len(tables), zone)
-        self._created.clear()
+        start = self._joining(tables)
+        next_id = old.next_id + len(tables)
+        self._table_sets.add(all_tables, next_id, zone, created={}, start=start)
         if self._scratch is not None:
             self._scratch.end()
             self._scratch = None
@@ -236,7 +278,7 @@ class SyncTables:
                 self._notice(
                     f"{table.full_name} is not followed any more; the rows in {table.target} stay"
                 )
-        self._table_sets.add(kept, old.next_id, old.zone)
+        self._table_sets.add(kept)
 
     def _check_targets(self, keys: ForeignKeys) -> None:
         """Raise `SchemaChangeError` if the options name other targets, or exclude parents."""
@@ -276,37 +318,3 @@ def needed_zone(
     if all(column.family != "timestamp" for column, _ in selected):
         return None
     return server_zone(session, selected, "--mysql-conf server-time-zone=…")
-
-
-class TableWatch:
-    """Looks for new tables in a thread, each `seconds`."""
-
-    def __init__(self, tables: SyncTables, seconds: float = 1.0) -> None:
-        self._tables, self._seconds = tables, seconds
-        self._stopped = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="sync-tables", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def check(self) -> None:
-        """Raise the error that ended it, if any."""
-        if self._error is not None:
-            raise self._error
-
-    def close(self, wait_s: float = 5.0) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(wait_s)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
-            try:
-                began = time.monotonic()
-                self._tables.discover()
-                # Listing many tables is expensive for the server.
-                self._stopped.wait(min(30.0, 10 * (time.monotonic() - began)))
-            except Exception as error:  # noqa: BLE001  # raised by `check`
-                self._error = error
-                return

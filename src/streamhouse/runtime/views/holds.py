@@ -11,6 +11,7 @@ import threading
 import time
 
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import EVERY_S, first_position
 from streamhouse.runtime.views.spec import ViewSpec
@@ -20,15 +21,13 @@ from streamhouse.source import Offset
 class ViewHolds:
     """The consumers of one view at its inputs and its table; driver only, thread-safe."""
 
-    def __init__(self, spec: ViewSpec, checkpoint: Checkpoint) -> None:
-        self._spec, self._checkpoint = spec, checkpoint
+    def __init__(self, spec: ViewSpec, checkpoint: Checkpoint, progress: QueryProgress) -> None:
+        self._spec, self._checkpoint, self._progress = spec, checkpoint, progress
         self._id = query_consumer(spec.query_id)
         self._lock = threading.Lock()
         self._held_at = float("-inf")
         self._kept: Offset | None = None
         self._before = 1
-        self.replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
-        """Whether no interrupted refresh of an earlier run is left to run again."""
 
     def keep(self, offset: Offset | None) -> None:
         """Keep the snapshots of an earlier refresh, too, as a build reads them; None: no more."""
@@ -40,18 +39,15 @@ class ViewHolds:
         Raises the `DataLossError` of `first_position` for a table without a key.
         """
         spec, target = self._spec, self._spec.target.open()
-        if spec.plan.keyless and not self.replayed and Consumers(target).get(self._id) is None:
+        replayed = self._progress.replayed
+        if spec.plan.keyless and not replayed and Consumers(target).get(self._id) is None:
             first_position(target, spec.query_id, self._checkpoint)
         self.tick()
 
     def batch_begins(self) -> None:
         """Note the newest snapshot of the view's table before a batch's commit."""
-        if self.replayed:
+        if self._progress.replayed:
             self._before = self._spec.target.follow().latest_snapshot_id() or 1
-
-    def batch_done(self) -> None:
-        """Note that a refresh has been committed."""
-        self.replayed = True
 
     def tick(self) -> bool:
         """Refresh the consumers, and move them forward, if that is due; returns whether it was."""

@@ -20,7 +20,7 @@ from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.runtime.state.table_writers import has_rows
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
-from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import OPEN_SINCE, ViewPlanner
@@ -44,13 +44,11 @@ class ViewQuery(JobQuery):
     """
 
     spec: ViewSpec
-    progress: ContinuousProgress
     _replica: ReplicatedStore | None = None
 
     def __init__(self, spec: ViewSpec, checkpoint: Checkpoint, pipeline: str) -> None:
         with acquired(checkpoint):
             self.spec = _with_current_log(spec, checkpoint)
-            self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
             self.spec = replace(
                 self.spec,
@@ -99,9 +97,8 @@ class ViewQuery(JobQuery):
     def prepare(self) -> None:
         self._last_commit.check()
         self.progress.planner = ViewPlanner(self.spec)
-        self._holds = ViewHolds(self.spec, self._checkpoint)
+        self._holds = ViewHolds(self.spec, self._checkpoint, self.progress)
         self._holds.prepare()
-        self.progress.holds = self._holds
         self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._count_rows()
@@ -141,8 +138,7 @@ class ViewQuery(JobQuery):
             self._builder.batch_done(report)
             if report["open_since"] is not None:
                 note(self._run.folder / OPEN_SINCE, end, report["open_since"])
-        self.progress.last_offset = end
-        self._holds.batch_done()
+        self.progress.committed(end)
         changes = batch.total("changes")
         levels = batch.messages and not self.spec.plan.keyless
         files = {self.spec.target.identifier: 1} if levels else {}

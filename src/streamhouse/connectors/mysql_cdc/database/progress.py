@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
 from streamhouse.mysql.position import SHARDS, BinlogPosition, BinlogState, KeyJson
 from streamhouse.mysql.table import PRIMARY
@@ -50,13 +51,13 @@ class DatabaseProgress:
     their ids.
 
     `snapshot`: for each table whose snapshot is not complete, the key up to which its rows have
-    been read (None: no rows). `versions`: for tables that were altered since the table set was
-    written, the name of their description in `TableVersions`. `columns`: those of shards, which the
-    offset has once for all shards with the same columns. `stale`: targets that are not written
-    until they are reloaded. `gone`: tables that MySQL does not have at the position. `zone`: the
-    server's, if altered tables need it. `hidden`: by table, the sessions in which a temporary table
-    has its name, as in `TableDefinition.hidden_in`. `rows`: about how many rows of a snapshot that
-    is not complete have been read, by table.
+    been read (None: no rows). `versions`: the tables that were altered since the table set was
+    written, until a newer one has them. `columns`: those of shards, which the offset has once for
+    all shards with the same columns. `stale`: targets that are not written until they are reloaded.
+    `gone`: tables that MySQL does not have at the position. `zone`: the server's, if altered tables
+    need it. `hidden`: by table, the sessions in which a temporary table has its name, as in
+    `TableDefinition.hidden_in`. `rows`: about how many rows of a snapshot that is not complete have
+    been read, by table.
 
     About the batch that ends here: `moved`, that it is only the same place on another server;
     `reloaded`, the targets that it reloads, with their `deletes`;
@@ -68,7 +69,7 @@ class DatabaseProgress:
     binlog_state: BinlogState
     snapshot: Mapping[str, KeyJson | None] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, FollowedTable] = field(default_factory=dict)
     stale: Mapping[str, Stale] = field(default_factory=dict)
     gone: Names = frozenset()
     reloaded: Mapping[str, bool] = field(default_factory=dict)
@@ -79,6 +80,10 @@ class DatabaseProgress:
     moved: bool = False
     rows: Mapping[str, int] = field(default_factory=dict)
     shards: Mapping[str, Shard] = field(default_factory=dict)
+
+    def at(self, table: FollowedTable) -> FollowedTable:
+        """A table of the table set as it is at the position."""
+        return self.versions.get(table.id, table).hidden_in(self.hidden.get(table.id, ()))
 
     def to_offset(self) -> Offset:
         """The progress as a JSON object."""

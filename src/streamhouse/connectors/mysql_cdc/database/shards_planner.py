@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.followed_table import (
     FollowedTable,
     offset_part,
@@ -21,20 +20,16 @@ from streamhouse.connectors.mysql_cdc.database.followed_table import (
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
 from streamhouse.connectors.mysql_cdc.database.shards import ShardTables
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
-from streamhouse.connectors.mysql_cdc.database.tables_planner import TablesPlanner
-from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
+from streamhouse.connectors.mysql_cdc.database.tables_planner import Tables, TablesPlanner, at
+from streamhouse.connectors.mysql_cdc.relay.state import RelayState
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import START_AGAIN, BinlogPosition, BinlogState, KeyJson
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition
 from streamhouse.mysql.table import Server, TableDefinition, load_table
 from streamhouse.source import Offset
 
-Tables: TypeAlias = Mapping[str, FollowedTable]
-"""Tables by their ids."""
-_BATCH_CHUNKS = 128
 _ATTEMPTS = 20
-_BATCH_BYTES = 1 << 30
 
 
 class ShardsPlanner(TablesPlanner):
@@ -55,36 +50,10 @@ class ShardsPlanner(TablesPlanner):
         super().__init__(options, session, server, relay)
         self._shards = shards
         self._captured: dict[tuple[str, Path | None], CapturedTable] = {}
-        self._stop_at: BinlogPosition | None = None
 
     def captured_tables(self) -> list[CapturedTable]:
         """The tables of the batches planned so far."""
         return list(self._captured.values())
-
-    def hold(self) -> None:
-        """Stop at the current end of the binlog."""
-        self._stop_at = self._server.position(self._session)
-
-    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        """The end of the next batch, of about `max_rows`; `start` if there is nothing to read."""
-        before = DatabaseProgress.from_offset(start)
-        if before is None:
-            return self._first(start.get("start"), max_rows)
-        tables = self.tables_of(before)
-        newest = {**tables, **_by_id(self._shards.new(tables.values()))}
-        moved = self._moved(before, self.relay_log(newest, before))
-        if moved is not None:
-            return moved.to_offset()
-        added = [id for id in newest if id not in before.shards]
-        snapshot = {id: key for id, key in before.snapshot.items() if id in newest}
-        if snapshot or added:
-            unread = {**snapshot, **dict.fromkeys(added)}
-            # On MySQL, `lookback` begins here: the next batch reads the new tables.
-            later = () if self._server.mariadb else added
-            return self._next_chunks(before, newest, unread, max_rows, later)
-        if self._options.startup_mode == "snapshot":
-            return start
-        return self._next_changes(start, before, newest, max_rows)
 
     def tables_of(self, progress: DatabaseProgress) -> Tables:
         names = [(database, name) for database, name, _ in progress.shards.values()]
@@ -98,32 +67,44 @@ class ShardsPlanner(TablesPlanner):
                 )
         return tables
 
+    def _of_newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Collection[str]]:
+        tables = self.tables_of(before)
+        added = _by_id(self._shards.new(tables.values()))
+        newest = {**tables, **added}
+        snapshot = {id: key for id, key in before.snapshot.items() if id in newest}
+        rows = {id: count for id, count in before.rows.items() if id in snapshot}
+        columns = {id: part for id, part in before.columns.items() if id in newest}
+        return replace(
+            before,
+            snapshot={**snapshot, **dict.fromkeys(added)},
+            columns=columns,
+            rows=rows,
+            shards=_shards(newest),
+            statements=(),
+            moved=False,
+        ), added
+
     # -- startup
 
     def whole(self) -> Offset:
         """The end of a batch, from the initial offset on, that has the tables' current rows."""
-        tables = _by_id(self._shards.all())
-        return self._progress(tables, *self._startup_position(tables)).to_offset()
+        return self._startup_progress(_by_id(self._shards.all())).to_offset()
 
-    def _first(self, mode: str | None, max_rows: int | None) -> Offset:
-        """The end of the first batch; `mode`: the startup mode of a stream without a snapshot."""
+    def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
         tables = _by_id(self._shards.all())
-        if mode not in (None, "latest-offset"):
+        if start.get("start") not in (None, "latest-offset"):
             begin = startup_position(self._session, self._options, self._server, self._binlog)
-            return self._progress(tables, *begin, {}).to_offset()
-        snapshot: dict[str, KeyJson | None] = dict.fromkeys(tables)
-        skips = not self._options.has_snapshot
-        if skips or not self._server.mariadb:
-            # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
-            position, state, columns = self._startup_position(tables)
-            self._check_prepared(position)
-            unread = {} if skips else snapshot
-            return self._progress(tables, position, state, columns, unread).to_offset()
-        return self._next_chunks(None, tables, snapshot, max_rows)
+            return DatabaseProgress(0, *begin, shards=_shards(tables))
+        after = self._startup_progress(tables)
+        if self._options.startup_mode != "snapshot":
+            self._binlog.check_prepared(after.position)
+        if not self._options.has_snapshot:
+            return after
+        after = replace(after, snapshot=dict.fromkeys(tables))
+        # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
+        return self._chunked(after, tables, max_rows)
 
-    def _startup_position(
-        self, tables: Tables
-    ) -> tuple[BinlogPosition, BinlogState, dict[str, Any]]:
+    def _startup_progress(self, tables: Tables) -> DatabaseProgress:
         """The current startup position, with the binlog's state and the tables' columns there.
 
         A concurrent ALTER TABLE can make it impossible to describe the columns at a position: then
@@ -135,117 +116,24 @@ class ShardsPlanner(TablesPlanner):
             columns = self._columns_now(position, tables.values())
             if all(columns.values()):
                 break
-        return position, state, columns
+        return DatabaseProgress(0, position, state, columns=columns, shards=_shards(tables))
 
-    def _progress(
-        self,
-        tables: Tables,
-        position: BinlogPosition,
-        state: BinlogState,
-        columns: Mapping[str, Any],
-        snapshot: Mapping[str, KeyJson | None] | None = None,
-        rows: Mapping[str, int] | None = None,
+    # -- batches
+
+    def _next_rows(
+        self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
     ) -> DatabaseProgress:
-        shards = {id: Shard(*one.names, one.definition.index) for id, one in tables.items()}
-        return DatabaseProgress(
-            0, position, state, snapshot or {}, columns, rows=rows or {}, shards=shards
-        )
+        after = at(before, *self._binlog.snapshot_position(self._current))
+        after = replace(after, columns=self._columns_at(before, after.position))
+        if added and self._options.startup_mode != "snapshot":
+            self._binlog.check_prepared(after.position)
+        return self._chunked(after, added, max_rows)
 
-    def _current(self) -> BinlogPosition:
-        return self._stop_at or super()._current()
-
-    # -- snapshots
-
-    def _next_chunks(
-        self,
-        before: DatabaseProgress | None,
-        newest: Tables,
-        unread: Mapping[str, KeyJson | None],
-        max_rows: int | None,
-        later: Collection[str] = (),
-    ) -> Offset:
-        """A batch with chunks of tables in `unread` but not in `later`, the smallest first."""
-        size, most = self._chunk_limits(newest, max_rows)
-        ready = [id for id in unread if id not in later]
-        plan, after, altered = self._planned(newest, unread, ready, size, most)
-        for error in altered.values():
-            raise error
-        if before is None:
-            position, state, columns = self._startup_position(newest)
-        else:
-            position, state = self._binlog.snapshot_position(self._current)
-            columns = self._columns_at(before, newest, position)
-        if before is None or len(unread) > len(before.snapshot):
-            self._check_prepared(position)
-        read = {} if before is None else before.rows
-        rows = {
-            id: read.get(id, 0) + size * len(chunks) for id, chunks in plan.items() if id in after
-        }
-        rows = {id: count for id, count in {**read, **rows}.items() if id in after}
-        end = self._progress(newest, position, state, columns, after, rows).to_offset()
-        self._plan = (end, plan)
-        return end
-
-    def _chunk_limits(self, tables: Tables, max_rows: int | None) -> tuple[int, int]:
-        """The rows per chunk, and the most chunks in a batch."""
-        size, most = self._options.chunk_size, _BATCH_CHUNKS
-        row_bytes = max((one.definition.size.row_bytes for one in tables.values()), default=0)
-        if row_bytes:
-            # A failed batch is read again, so batches of large rows must not get too large.
-            size = min(size, max(1, _BATCH_BYTES // _BATCH_CHUNKS // row_bytes))
-        if max_rows is not None:
-            size = min(size, max_rows)
-            most = max(1, min(most, max_rows // size))
-        return size, most
-
-    def _check_prepared(self, position: BinlogPosition) -> None:
-        """Check that the binlog has all prepared XA transactions, as the stream begins."""
-        if self._options.startup_mode != "snapshot":
-            self._binlog.check_prepared(position)
-
-    # -- the binlog
-
-    def _next_changes(
-        self,
-        start: Offset,
-        before: DatabaseProgress,
-        newest: Tables,
-        max_rows: int | None,
-    ) -> Offset:
-        view = self.relay_log(newest, before)
-        log = None if view is None else view.state()
-        if view is None or log is None:
-            end = self._server_end(before.position, newest, max_rows)
-        else:
-            tables = [table.definition for table in newest.values()]
-            end = self._relayed.end(view, log, before.position, tables, max_rows)
-        if end == before.position:
-            return start
-        end, columns = self._cut(before, newest, end)
-        if log is None:
-            state = self._binlog.state_at(end)
-        else:
-            state = self._binlog.completed(log.binlog_state_at(end), end)
-        state = state.following(before.binlog_state, end)
-        return self._progress(newest, end, state, columns).to_offset()
-
-    def _server_end(
-        self, start: BinlogPosition, newest: Tables, max_rows: int | None
-    ) -> BinlogPosition:
-        """The end of a batch that is read from the server's binlog."""
-        current, tables = self._current(), list(newest.values())
-        if current < start and self._stop_at is None:
-            raise reset_error(self._options.address, current, start, self._options.name)
-        if not tables:
-            return start
-        return bounded_end(self._session, tables[0].definition, start, current, max_rows)
-
-    def _view(self, before: DatabaseProgress) -> RelayView | None:
-        return self.relay_log(self.tables_of(before), before)
+    def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
+        return replace(super()._advanced(before, end), columns=self._columns_at(before, end))
 
     def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
-        columns = self._known(progress, table)
-        return TablePosition(progress.position, progress.binlog_state, columns)
+        return replace(super()._position(progress, table), table=self._known(progress, table))
 
     def _captured_table(self, table: FollowedTable) -> CapturedTable:
         relay = self._relay if self._relays([table]) else None
@@ -287,31 +175,9 @@ class ShardsPlanner(TablesPlanner):
             )
         return known
 
-    def _cut(
-        self,
-        before: DatabaseProgress,
-        tables: Mapping[str, FollowedTable],
-        end: BinlogPosition,
-    ) -> tuple[BinlogPosition, dict[str, Any]]:
-        """The end of a batch up to `end`, and the columns of all tables there.
-
-        The batch ends before a statement about a table. A batch that starts with such a statement
-        contains nothing else.
-        """
-        start = before.position
-        found = self._statements.between(tables.values(), start, end, wait=True)
-        if found:
-            end = found[0].before if start < found[0].before else found[0].after
-        return end, self._columns_at(before, tables, end)
-
-    def _columns_at(
-        self,
-        before: DatabaseProgress,
-        tables: Mapping[str, FollowedTable],
-        end: BinlogPosition,
-    ) -> dict[str, Any]:
+    def _columns_at(self, before: DatabaseProgress, end: BinlogPosition) -> dict[str, Any]:
         """The columns of all tables at the end of a batch that may contain statements."""
-        columns = {id: part for id, part in before.columns.items() if id in tables}
+        tables, columns = self.tables_of(before), dict(before.columns)
         by_table: dict[str, list[FoundStatement]] = {}
         for event in self._statements.between(tables.values(), before.position, end, wait=True):
             by_table.setdefault(event.name, []).append(event)
@@ -369,27 +235,16 @@ class ShardsPlanner(TablesPlanner):
         """The folder of the relay log, if that has the changes of all tables."""
         return self._relay if self._relays(self.tables_of(progress).values()) else None
 
-    def current_state(self, tables: Tables, progress: DatabaseProgress) -> RelayState | None:
+    def current_state(self, progress: DatabaseProgress) -> RelayState | None:
         """The state of a relay log that has the binlog up to now; None if it is behind."""
-        view = self.relay_log(tables, progress)
+        view = self.relay_log(progress)
         moved = self._moved(progress, view)
         return None if view is None or moved is not None else view.current(self._current)
-
-    def _relays(self, tables: Iterable[FollowedTable]) -> bool:
-        """Whether the relay log has the tables' changes."""
-        view = log_view(self._relay)
-        state = None if view is None else view.state()
-        return state is not None and all(table.full_name in state.changed for table in tables)
-
-    def relay_log(self, tables: Tables, before: DatabaseProgress) -> RelayView | None:
-        """The relay log, if it has the changes of all tables after a batch."""
-        view = log_view(self._relay)
-        begin = None if view is None else view.begin()
-        usable = self._stop_at is None and before.binlog_state.skip is None
-        if not usable or begin is None or before.position < begin:
-            return None
-        return view if self._relays(tables.values()) else None
 
 
 def _by_id(tables: Iterable[FollowedTable]) -> dict[str, FollowedTable]:
     return {table.id: table for table in tables}
+
+
+def _shards(tables: Tables) -> dict[str, Shard]:
+    return {id: Shard(*one.names, one.definition.index) for id, one in tables.items()}

@@ -68,7 +68,8 @@ class StatementLog:
 
         `wait`: up to 10 s for the relay log to reach `end`.
         """
-        if not start < end:
+        tables = list(tables)
+        if not tables or not start < end:
             return []
         affected = list(self._affected(tables, start, end, wait))
         if not affected:

@@ -1,4 +1,4 @@
-"""The startup position of a sync that begins at an earlier position of the binlog.
+"""The tables of a sync that begins at an earlier position of the binlog.
 
 An event of the binlog can only be decoded with the columns that its table had then. These are the
 current ones, unless a statement has altered the table since: what it had before is not known.
@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChanges
-from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
@@ -22,22 +20,7 @@ from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server
 
-STARTUP_FILE = "start.json"
-"""Where a sync begins, a `DatabaseProgress`; in its checkpoint before the first table set.
-
-Tables in its `gone` are not read before a statement creates them.
-"""
 _SHOWN = 3
-
-
-def sync_startup(session: Session, options: MySqlOptions, server: Server) -> DatabaseProgress:
-    """Find where a sync begins that the options let begin at an earlier position.
-
-    Raises `OptionError`, or `DataLossError` if the server no longer has the binlog from there on.
-    """
-    check_startup(session, options, server)
-    with closing(BinlogInspector(session, options, server)) as binlog:
-        return DatabaseProgress(0, *startup_position(session, options, server, binlog))
 
 
 def absent_tables(

@@ -1,77 +1,40 @@
 """Table sets: the tables that a sync follows, as numbered files beside its checkpoint.
 
 A batch's offset has the number of the table set that it was planned with. A number is never
-written twice, so a batch that runs again finds the same tables. Other files describe tables that
-were altered later; their names, which offsets have, depend on the content.
+written twice, so a batch that runs again finds the same tables. Offsets describe tables that were
+altered since their table set was written.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
-from streamhouse.durable_files import read_json, replace_json, replace_text
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.mysql.metadata import TableNames
-
-_VERSIONS = "versions"
-
-
-class TableVersions:
-    """The files of one sync; its planner writes them."""
-
-    def __init__(self, checkpoint: Path) -> None:
-        self._folder = checkpoint / _VERSIONS
-        self._read: dict[str, FollowedTable] = {}
-
-    def add(self, table: FollowedTable) -> str:
-        """Write the table's description, if it is a new one; returns its name."""
-        text = json.dumps(to_json(table), sort_keys=True)
-        name = f"{table.id}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-        if name not in self._read and not (self._folder / name).exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            replace_text(self._folder / name, text)
-        self._read[name] = table
-        return name
-
-    def get(self, name: str) -> FollowedTable:
-        """The table that was added under a name."""
-        if name not in self._read:
-            self._read[name] = from_json(FollowedTable, read_json(self._folder / name))
-        return self._read[name]
-
-    def all(self, progress: DatabaseProgress, table_set: TableSet) -> dict[str, FollowedTable]:
-        """All tables of a table set, by their ids, as they are at an offset."""
-        return {id: self.at(progress, table) for id, table in table_set.tables.items()}
-
-    def at(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
-        """A table as it is at an offset."""
-        if table.id in progress.versions:
-            table = self.get(progress.versions[table.id])
-        return table.hidden_in(progress.hidden.get(table.id, ()))
-
-    def keep(self, names: Collection[str]) -> None:
-        """Delete all files but these."""
-        if self._folder.is_dir():
-            for name in os.listdir(self._folder):
-                if name not in names:
-                    (self._folder / name).unlink(missing_ok=True)
-
+from streamhouse.source import Offset
 
 _FOLDER = "tables"
+
+
+Shape: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""The names of a table's columns, and its primary key."""
 
 
 @dataclass(frozen=True)
 class TableSet:
     """A numbered set of followed tables, by their ids; `next_id`: the lowest id never used.
 
-    `former`: the names of tables that an earlier set had and a later one did not.
+    `former`: the names of tables that an earlier set had and a later one did not. `unread`: the
+    targets of which the batches before it lack rows, so that the next one reads them again.
+    `created`: the columns and keys of targets that the sync creates before it follows their tables.
+    `server`: the address of MySQL. `start`: the offset at which a sync begins that starts in the
+    past; tables in its `gone` are not read before a statement creates them.
     """
 
     number: int
@@ -79,6 +42,10 @@ class TableSet:
     zone: str
     tables: Mapping[str, FollowedTable]
     former: Names = frozenset()
+    unread: Names = frozenset()
+    created: Mapping[str, Shape] = field(default_factory=dict)
+    server: str = ""
+    start: Offset = field(default_factory=dict)
 
     def by_names(self) -> dict[TableNames, FollowedTable]:
         """The tables by their names in MySQL."""
@@ -86,10 +53,13 @@ class TableSet:
 
 
 class TableSets:
-    """The table sets of one sync; the driver writes them, its planner and tasks read them."""
+    """The table sets of one sync; the driver writes them, its planner and tasks read them.
 
-    def __init__(self, checkpoint: Path) -> None:
-        self._folder = checkpoint / _FOLDER
+    `server`: the address of MySQL, in those that are written.
+    """
+
+    def __init__(self, checkpoint: Path, server: str = "") -> None:
+        self._folder, self.server = checkpoint / _FOLDER, server
         self._read: dict[int, TableSet] = {}
 
     def latest_number(self) -> int:
@@ -113,14 +83,35 @@ class TableSets:
             self._read[number] = from_json(TableSet, read_json(self._folder / str(number)))
         return self._read[number]
 
-    def add(self, tables: Sequence[FollowedTable], next_id: int, zone: str) -> TableSet:
-        """Write the next table set."""
-        latest = self.latest()
+    def unread_since(self, number: int) -> frozenset[str]:
+        """The targets in `unread` of all table sets after one."""
+        later = range(number + 1, self.latest_number() + 1)
+        return frozenset().union(*(self.get(one).unread for one in later))
+
+    def add(
+        self,
+        tables: Iterable[FollowedTable],
+        next_id: int | None = None,
+        zone: str | None = None,
+        unread: Collection[str] = (),
+        created: Mapping[str, Shape] | None = None,
+        start: Offset | None = None,
+    ) -> TableSet:
+        """Write the next table set; what is None is as in the latest one."""
+        latest, by_id = self.latest(), {table.id: table for table in tables}
         number = latest.number + 1
         left = {table.full_name for table in latest.tables.values()}
-        former = latest.former | (left - {table.full_name for table in tables})
-        by_id = {table.id: table for table in tables}
-        made = self._read[number] = TableSet(number, next_id, zone, by_id, former)
+        made = self._read[number] = TableSet(
+            number,
+            latest.next_id if next_id is None else next_id,
+            zone or latest.zone,
+            by_id,
+            latest.former | (left - {table.full_name for table in by_id.values()}),
+            frozenset(unread),
+            latest.created if created is None else created,
+            self.server,
+            start or latest.start,
+        )
         replace_json(self._folder / str(number), to_json(made))
         return made
 

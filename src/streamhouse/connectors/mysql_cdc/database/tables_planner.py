@@ -5,41 +5,54 @@ docs/decisions/148-one-query-syncs-many-tables.md says why.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.part_reader import ALL_ROWS, TablePart
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.statement_scan import StatementLog
-from streamhouse.connectors.mysql_cdc.relay.state import RelayedBatches, RelayView
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
+from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, StatementLog
+from streamhouse.connectors.mysql_cdc.relay.files import bounded
+from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
 from streamhouse.errors import AlteredTableError, DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import START_AGAIN, BinlogPosition, KeyJson
-from streamhouse.mysql.table import Server
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition, BinlogState
+from streamhouse.mysql.table import Server, TableDefinition
 from streamhouse.source import Offset
 
-BATCH_CHUNKS = 64
 SMALL_TABLE = 0.25
 """The last chunk of a table counts as this many chunks, since it may be nearly empty."""
+_CHUNK_BYTES = 8 << 20
+BATCH_BYTES = 64 << 20
+"""The most bytes of the relay log in one batch: more need more memory, and are not faster."""
+Tables: TypeAlias = Mapping[str, FollowedTable]
+"""Tables by their ids."""
 
 
 class TablesPlanner(ABC):
-    """The base of the planners of a sync and of a declared table; on the driver.
+    """Plans the batches of a set of tables, of a sync or a declared table; on the driver.
 
     Offsets are those of `DatabaseProgress`. The same two offsets give the same parts, except that
-    tables which are no longer followed are left out. `session`: closed with the planner. `relay`:
-    the folder of the relay log. `skip_snapshot`: the first tables are followed without their
-    existing rows.
+    tables which are no longer followed are left out. A batch of changes ends before a statement
+    about a table, and a batch that begins with one has nothing else of the table.
+
+    `session`: closed with the planner. `relay`: the folder of the relay log; what it lacks is read
+    from the server. `skip_snapshot`: the first tables are followed without their existing rows.
     """
+
+    batch_chunks = 128
+    """The most chunks in a batch."""
 
     def __init__(
         self,
@@ -52,18 +65,95 @@ class TablesPlanner(ABC):
         self._options, self._session, self._server = options, session, server
         self._relay, self._skip_snapshot = relay, skip_snapshot
         self._binlog = BinlogInspector(session, options, server)
-        self._relayed = RelayedBatches(options.heartbeat_ms)
+        self._advanced_at = time.monotonic()
+        self._stop_at: BinlogPosition | None = None
         self._statements = StatementLog(self._captured_table, relay)
         self._plan: tuple[Offset, Mapping[str, list[Chunk]]] | None = None
+        self._planned_log: RelayState | None = None
 
     def close(self) -> None:
         self._statements.close()
         self._binlog.close()
         self._session.close()
 
+    # -- what differs between a sync and a declared table
+
+    @abstractmethod
+    def tables_of(self, progress: DatabaseProgress) -> Tables:
+        """The tables of a batch, as they are at its end, but for those no longer followed."""
+
+    @abstractmethod
+    def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
+        """The end of the first batch."""
+
+    @abstractmethod
+    def _of_newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Collection[str]]:
+        """The progress with the tables of now, and the ids of those that are new."""
+
+    @abstractmethod
+    def _next_rows(
+        self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
+    ) -> DatabaseProgress | None:
+        """The end of a batch with rows of tables, of which those in `added` are new in it.
+
+        None: no rows can be read yet.
+        """
+
+    def _unreadable(
+        self,
+        after: DatabaseProgress,
+        plan: Collection[str],
+        altered: Mapping[str, AlteredTableError],
+    ) -> Mapping[str, Stale]:
+        """The targets whose chunks are left out of the batch up to `after`.
+
+        `plan`: the tables with chunks; those in `altered` were altered since their description.
+        """
+        for error in altered.values():
+            raise error
+        return {}
+
+    @abstractmethod
+    def _captured_table(self, table: FollowedTable) -> CapturedTable:
+        """What readers of the binlog need of a table."""
+
+    def _followed(
+        self, before: DatabaseProgress, group: Sequence[FoundStatement]
+    ) -> DatabaseProgress:
+        """The end of a batch that consists of statements about tables."""
+        return self._advanced(before, group[0].after)
+
+    def _changed_up_to(
+        self, before: DatabaseProgress, end: BinlogPosition, added: Collection[str] = ()
+    ) -> DatabaseProgress:
+        """The end of a batch of changes, without statements about tables."""
+        return self._advanced(before, end)
+
+    def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
+        return TablePosition(progress.position, progress.binlog_state, table.definition)
+
+    # -- offsets
+
+    def next_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        """The end of the next batch, of about `max_rows`; `start` if there is nothing to read."""
+        last = DatabaseProgress.from_offset(start)
+        if last is None:
+            return self._begin(start, max_rows).to_offset()
+        before, added = self._of_newest(last)
+        after = self._moved(last, self.relay_log(before))
+        if after is None and (before.snapshot or before.stale):
+            after = self._next_rows(before, added, max_rows)
+        elif after is None and self._options.startup_mode != "snapshot":
+            after = self._next_changes(before, max_rows)
+        return start if after is None else after.to_offset()
+
+    def hold(self) -> None:
+        """Stop at the current end of the binlog."""
+        self._stop_at = self._server.position(self._session)
+
     def _current(self) -> BinlogPosition:
         """The end of the binlog that batches may read."""
-        return self._server.position(self._session)
+        return self._stop_at or self._server.position(self._session)
 
     def _moved(self, progress: DatabaseProgress, view: RelayView | None) -> DatabaseProgress | None:
         """The progress on this server, if it was made on another one; else None.
@@ -90,6 +180,158 @@ class TablesPlanner(ABC):
             moved=True,
         )
 
+    # -- rows of tables
+
+    def _chunked(
+        self, after: DatabaseProgress, added: Collection[str], max_rows: int | None = None
+    ) -> DatabaseProgress:
+        """A batch with chunks of unread tables, the smallest first.
+
+        On MySQL, `lookback` begins here, and the next batch reads the tables in `added`.
+        """
+        tables = self.tables_of(after)
+        ready = [id for id in after.snapshot if self._server.mariadb or id not in added]
+        sizes = {id: self._chunk_size(tables[id], max_rows) for id in ready}
+        most = self.batch_chunks
+        if max_rows is not None and sizes:
+            most = max(1, min(most, max_rows // min(sizes.values())))
+        plan: dict[str, tuple[list[Chunk], bool]] = {}
+        altered: dict[str, AlteredTableError] = {}
+        used = 0.0
+        for id in sorted(ready, key=lambda id: tables[id].rows):
+            if used >= most:
+                break
+            try:
+                plan[id] = next_chunks(
+                    self._session,
+                    self._captured_table(tables[id]),
+                    after.snapshot[id],
+                    sizes[id],
+                    max(1, int(most - used)),
+                )
+            except AlteredTableError as error:
+                altered[id] = error
+                continue
+            chunks, complete = plan[id]
+            used += len(chunks) - 1 + SMALL_TABLE if complete else len(chunks)
+        stale = self._unreadable(after, plan, altered)
+        plan = {id: found for id, found in plan.items() if tables[id].target not in stale}
+        snapshot, rows = dict(after.snapshot), dict(after.rows)
+        for id, (chunks, complete) in plan.items():
+            snapshot[id] = chunks[-1].high
+            rows[id] = rows.get(id, 0) + sizes[id] * len(chunks)
+            if complete:
+                del snapshot[id], rows[id]
+        after = replace(after, snapshot=snapshot, rows=rows, stale={**after.stale, **stale})
+        self._plan = (after.to_offset(), {id: chunks for id, (chunks, _) in plan.items()})
+        return after
+
+    def _chunk_size(self, table: FollowedTable, max_rows: int | None) -> int:
+        """The rows of a chunk: a failed batch is read again, so it must not get too large."""
+        size, row_bytes = self._options.chunk_size, table.definition.size.row_bytes
+        if row_bytes:
+            size = min(size, max(1, _CHUNK_BYTES // row_bytes))
+        return size if max_rows is None else min(size, max_rows)
+
+    # -- the binlog
+
+    def _next_changes(
+        self, before: DatabaseProgress, max_rows: int | None
+    ) -> DatabaseProgress | None:
+        """The end of a batch of changes; None if there are none."""
+        tables = [table.definition for table in self.tables_of(before).values()]
+        view = self.relay_log(before)
+        log = self._planned_log = None if view is None else view.state()
+        if view is None or log is None:
+            end = self._server_end(before.position, tables, max_rows)
+        else:
+            end = self._relayed_end(view, log, before.position, tables, max_rows)
+        if end == before.position:
+            return None
+        return self._up_to(*self._next_statements(before, end), end)
+
+    def _relayed_end(
+        self,
+        view: RelayView,
+        log: RelayState,
+        start: BinlogPosition,
+        tables: Sequence[TableDefinition],
+        max_rows: int | None,
+    ) -> BinlogPosition:
+        """The end of a batch that is read from the relay log; `start` if it would have no changes.
+
+        The position of idle tables advances once per heartbeat, so that the server still has the
+        binlog from there on after a restart. It also advances if the log is far ahead of it, as the
+        log may be waiting for its readers.
+        """
+        now = time.monotonic()
+        due = log.is_far(start) or now - self._advanced_at > self._options.heartbeat_ms / 1000
+        changed = any(start < log.changed.get(table.full_name, log.end) for table in tables)
+        if not start < log.end or not (due or changed):
+            return start
+        self._advanced_at = now
+        budgets = [byte_budget(table, max_rows) for table in tables]
+        return bounded(view.folder, start, log.end, min([BATCH_BYTES, *budgets]))
+
+    def _server_end(
+        self, start: BinlogPosition, tables: Sequence[TableDefinition], max_rows: int | None
+    ) -> BinlogPosition:
+        """The end of a batch that is read from the server's binlog."""
+        current = self._current()
+        if current < start and self._stop_at is None:
+            raise reset_error(self._options.address, current, start, self._options.name)
+        return bounded_end(self._session, tables[0], start, current, max_rows) if tables else start
+
+    def relay_log(self, progress: DatabaseProgress) -> RelayView | None:
+        """The relay log, if it has the changes of all tables after a batch."""
+        view = log_view(self._relay)
+        begin = None if view is None else view.begin()
+        usable = self._stop_at is None and progress.binlog_state.skip is None
+        if not usable or begin is None or progress.position < begin:
+            return None
+        return view if self._relays(self.tables_of(progress).values()) else None
+
+    def _relays(self, tables: Iterable[FollowedTable]) -> bool:
+        """Whether the relay log has the tables' changes."""
+        view = log_view(self._relay)
+        state = None if view is None else view.state()
+        return state is not None and all(table.full_name in state.changed for table in tables)
+
+    def _next_statements(
+        self, before: DatabaseProgress, end: BinlogPosition
+    ) -> tuple[DatabaseProgress, list[FoundStatement]]:
+        """The next group of statements up to `end` at which a batch has to end; [] if none.
+
+        The progress has the consequences of statements that need no batch of their own.
+        """
+        tables = self.tables_of(before).values()
+        found = self._statements.between(tables, before.position, end, wait=True)
+        return before, [event for event in found if event.before == found[0].before]
+
+    def _up_to(
+        self,
+        before: DatabaseProgress,
+        group: Sequence[FoundStatement],
+        end: BinlogPosition,
+        added: Collection[str] = (),
+    ) -> DatabaseProgress:
+        """A batch up to `end`, or that ends before statements, or that consists of them."""
+        if group and not before.position < group[0].before:
+            return self._followed(before, group)
+        return self._changed_up_to(before, group[0].before if group else end, added)
+
+    def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
+        log = self._planned_log
+        if log is None or log.end != end:
+            # Only the log that ends there has its GTIDs.
+            view = self.relay_log(before)
+            log = None if view is None else view.state()
+        if log is None or log.end < end:
+            state = self._binlog.state_at(end)
+        else:
+            state = self._binlog.completed(log.binlog_state_at(end), end)
+        return at(before, end, state)
+
     def _changed(
         self, before: DatabaseProgress, end: BinlogPosition, view: RelayView | None
     ) -> Collection[str] | None:
@@ -103,41 +345,6 @@ class TablesPlanner(ABC):
             return None
         return {name for name, changed in state.changed.items() if start < changed}
 
-    def _planned(
-        self,
-        tables: Mapping[str, FollowedTable],
-        unread: Mapping[str, KeyJson | None],
-        ready: Iterable[str],
-        size: int,
-        most: int = BATCH_CHUNKS,
-    ) -> tuple[dict[str, list[Chunk]], dict[str, KeyJson | None], dict[str, AlteredTableError]]:
-        """Up to `most` chunks of `size` rows of the tables in `ready`, the smallest table first.
-
-        Returns the chunks of each table, what is unread after them, and errors of tables that were
-        altered since their description.
-        """
-        plan: dict[str, list[Chunk]] = {}
-        after, used, altered = dict(unread), 0.0, {}
-        for id in sorted(ready, key=lambda id: tables[id].rows):
-            if used >= most:
-                break
-            captured = self._captured_table(tables[id])
-            try:
-                chunks, complete = next_chunks(
-                    self._session, captured, unread[id], size, max(1, int(most - used))
-                )
-            except AlteredTableError as error:
-                altered[id] = error
-                continue
-            plan[id] = chunks
-            if complete:
-                del after[id]
-                used += len(chunks) - 1 + SMALL_TABLE
-            else:
-                after[id] = chunks[-1].high
-                used += len(chunks)
-        return plan, after, altered
-
     # -- parts
 
     def parts(self, start: Offset, end: Offset) -> list[TablePart]:
@@ -146,11 +353,11 @@ class TablesPlanner(ABC):
         assert after is not None
         if after.moved:
             return []
-        old: Mapping[str, FollowedTable] = {}
+        old: Tables = {}
         changed = None
         if before is not None:
             old = self.tables_of(before)
-            view = self._view(before)
+            view = self.relay_log(before)
             if self._moved(before, view) is not None:
                 raise DataLossError(
                     f"MySQL at {self._options.address} is another server than the one on which an "
@@ -160,37 +367,38 @@ class TablesPlanner(ABC):
                 )
             changed = self._changed(before, after.position, view)
         found = [
-            self._part(table, before if table.id in old else None, after, changed, (start, end))
-            for table in self.tables_of(after).values()
+            self._part(table, old.get(id), before, after, changed, end)
+            for id, table in self.tables_of(after).items()
         ]
         return [part for part in found if part is not None]
 
     def _part(
         self,
         table: FollowedTable,
+        old: FollowedTable | None,
         before: DatabaseProgress | None,
         after: DatabaseProgress,
         changed: Collection[str] | None,
-        batch: tuple[Offset, Offset],
+        end: Offset,
     ) -> TablePart | None:
-        """What a batch reads of a table, which is new in it if `before` is None.
+        """What a batch reads of a table, which is new in it if it has no description of before.
 
         `changed`: the names of tables with changes in the batch; None: perhaps all tables.
         """
-        now = self._at(after, table)
+        skips = before is None and self._skip_snapshot
+        before = None if old is None else before
         if table.target in after.reloaded:
             deletes = after.reloaded[table.target]
             if table.id in after.gone:
-                return TablePart(now, None, None, reload=deletes)
+                return TablePart(table, None, None, reload=deletes)
             lookback = None
             if before is not None:
-                lookback = TablePosition(before.position, before.binlog_state, now.definition)
+                lookback = TablePosition(before.position, before.binlog_state, table.definition)
             as_of = self._position(after, table)
-            return TablePart(now, None, None, (ALL_ROWS,), as_of, lookback, deletes)
+            return TablePart(table, None, None, (ALL_ROWS,), as_of, lookback, deletes)
         if table.target in after.stale or table.id in after.gone:
             return None
         low = None if before is None else before.snapshot.get(table.id)
-        skips = "file" not in batch[0] and self._skip_snapshot
         complete = skips or (before is not None and table.id not in before.snapshot)
         # A batch that ends after a statement about the table has nothing else of the table.
         changes = (
@@ -202,12 +410,12 @@ class TablesPlanner(ABC):
         )
         chunks: list[Chunk] = []
         if not complete and (table.id not in after.snapshot or after.snapshot[table.id] != low):
-            chunks = self._chunks(now, Chunk(low, after.snapshot.get(table.id)), batch[1])
+            chunks = self._chunks(table, Chunk(low, after.snapshot.get(table.id)), end)
         if not changes and not chunks:
             return None
-        begin = None if before is None else self._position(before, table)
+        begin = None if before is None or old is None else self._position(before, old)
         return TablePart(
-            now,
+            table,
             begin if changes else None,
             None if complete else low,
             tuple(chunks),
@@ -225,22 +433,21 @@ class TablesPlanner(ABC):
         except AlteredTableError:
             return [keys]  # The task finds out, too, and reports it.
 
-    @abstractmethod
-    def tables_of(self, progress: DatabaseProgress) -> Mapping[str, FollowedTable]:
-        """The tables of a batch by their ids, without those that are no longer followed."""
 
-    @abstractmethod
-    def _view(self, before: DatabaseProgress) -> RelayView | None:
-        """The relay log, if it has the changes after a batch."""
+def at(
+    progress: DatabaseProgress, position: BinlogPosition, state: BinlogState
+) -> DatabaseProgress:
+    """The progress at a later position, where the binlog has a state.
 
-    @abstractmethod
-    def _captured_table(self, table: FollowedTable) -> CapturedTable:
-        """What readers of the binlog need of a table."""
-
-    def _at(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
-        """The table at the position of `progress`."""
-        return table
-
-    def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
-        definition = self._at(progress, table).definition
-        return TablePosition(progress.position, progress.binlog_state, definition)
+    Sessions with temporary tables are those of the binlog file.
+    """
+    kept = {
+        id: tuple((file, thread) for file, thread in own if file == position.file)
+        for id, own in progress.hidden.items()
+    }
+    return replace(
+        progress,
+        position=position,
+        binlog_state=state.following(progress.binlog_state, position),
+        hidden={id: own for id, own in kept.items() if own},
+    )

@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from streamhouse.connectors.mysql_cdc.binlog.limits import byte_budget
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
-from streamhouse.connectors.mysql_cdc.relay.files import bounded, segments
+from streamhouse.connectors.mysql_cdc.relay.files import segments
 from streamhouse.machine import machine
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogState
-from streamhouse.mysql.table import TableDefinition
 
 KEPT_STATEMENTS = 16
 """How many positions of statements about a table a log keeps: those of the last ones."""
@@ -173,39 +171,3 @@ class RelayView:
                 break
             time.sleep(_POLL_S)
         return False
-
-
-BATCH_BYTES = 64 * 1024 * 1024
-"""The most bytes of the relay log in one batch: more need more memory, and are not faster."""
-
-
-class RelayedBatches:
-    """Chooses where the batches of one query end; driver only.
-
-    The position of idle tables advances once per `heartbeat_ms`, so that the server still has the
-    binlog from there on after a restart. It also advances if the log is far ahead of it, as the log
-    may be waiting for its readers.
-    """
-
-    def __init__(self, heartbeat_ms: int) -> None:
-        self._heartbeat_s = heartbeat_ms / 1000
-        self._advanced = time.monotonic()
-
-    def end(
-        self,
-        view: RelayView,
-        state: RelayState,
-        start: BinlogPosition,
-        tables: Sequence[TableDefinition],
-        max_rows: int | None,
-    ) -> BinlogPosition:
-        """The end of the next batch; `start` if the batch would have no changes."""
-        names = [table.full_name for table in tables]
-        now = time.monotonic()
-        due = state.is_far(start) or now - self._advanced > self._heartbeat_s
-        changed = any(start < state.changed.get(name, state.end) for name in names)
-        if not start < state.end or not (due or changed):
-            return start
-        self._advanced = now
-        budgets = [byte_budget(table, max_rows) for table in tables]
-        return bounded(view.folder, start, state.end, min([BATCH_BYTES, *budgets]))

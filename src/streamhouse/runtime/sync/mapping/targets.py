@@ -6,11 +6,10 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
-from streamhouse.durable_files import read_json, replace_json
+from streamhouse.connectors.mysql_cdc.database.table_sets import Shape, TableSets
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
@@ -26,38 +25,6 @@ from streamhouse.sql.schema_changes import (
     SetNullable,
     SetTableOption,
 )
-
-_FILE = "created-tables.json"
-
-
-class CreatedTables:
-    """The columns and keys by table, in a file of the sync's checkpoint; driver only."""
-
-    def __init__(self, checkpoint: Path) -> None:
-        self._path = checkpoint / _FILE
-
-    def note(self, tables: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> None:
-        """Record tables, with their columns and primary keys, before they are created."""
-        if tables:
-            noted = {name: [list(names), list(key)] for name, (names, key) in tables.items()}
-            replace_json(self._path, self._all() | noted)
-
-    def names(self) -> frozenset[str]:
-        """The recorded tables."""
-        return frozenset(self._all())
-
-    def has(self, table: Table) -> bool:
-        """Whether a table has the recorded columns and key, and nobody has written to it."""
-        as_noted = [[column.name for column in table.columns], list(table.primary_key)]
-        is_same = self._all().get(table.identifier) == as_noted
-        return is_same and table.latest_snapshot_id() is None
-
-    def clear(self) -> None:
-        """Forget all tables: a table set has them."""
-        self._path.unlink(missing_ok=True)
-
-    def _all(self) -> dict[str, list[list[str]]]:
-        return read_json(self._path) or {}
 
 
 @dataclass(frozen=True)
@@ -80,16 +47,16 @@ class Target:
 class Targets:
     """Plans and creates the Paimon tables of a sync.
 
-    `created`: where tables are noted before they are created.
+    `table_sets`: where tables are noted before they are created.
     """
 
     def __init__(
         self,
         options: SyncOptions,
         notice: Callable[[str], None],
-        created: CreatedTables | None = None,
+        table_sets: TableSets | None = None,
     ) -> None:
-        self._options, self._notice, self._created = options, notice, created
+        self._options, self._notice, self._table_sets = options, notice, table_sets
         self._warehouse = Warehouse(options.warehouse)
         self._computed = computed_columns(options)
 
@@ -142,13 +109,14 @@ class Targets:
                     "one, or choose another --table-prefix"
                 )
 
-    def _dropped(self, identifiers: Iterable[str]) -> set[str]:
+    def _dropped(self, identifiers: set[str]) -> set[str]:
         """Drop the tables that an earlier run has created, and died before it could use them."""
-        if self._created is None:
-            return set()
+        noted = {} if self._table_sets is None else self._table_sets.latest().created
         dropped = set()
-        for identifier in self._created.names().intersection(identifiers):
-            if self._created.has(self._warehouse.table(identifier)):
+        for identifier in noted.keys() & identifiers:
+            table = self._warehouse.table(identifier)
+            # Nobody has altered it, or written to it.
+            if _shape(table) == noted[identifier] and table.latest_snapshot_id() is None:
                 self._warehouse.drop_table(*split_identifier(identifier))
                 dropped.add(identifier)
         return dropped
@@ -159,11 +127,10 @@ class Targets:
         for identifier, sources in missing.items():
             with contextlib.suppress(TableError):  # raised again where it is created
                 planned[identifier] = self.planned(identifier, sources)
-        if self._created is not None:
-            self._created.note({
-                identifier: ([column.name for column in target.columns], target.primary_key)
-                for identifier, target in planned.items()
-            })  # fmt: skip
+        if self._table_sets is not None and planned:
+            latest = self._table_sets.latest()
+            created = {name: _shape(target) for name, target in planned.items()}
+            self._table_sets.add(latest.tables.values(), created={**latest.created, **created})
         return planned
 
     def _created_one(self, target: Target) -> bool:
@@ -416,6 +383,10 @@ def _merged(source: FoundTable, one: Column, other: Column, lenient: bool) -> Co
         f"{source.full_name}: its column '{one.name}' is {other.type}, and {one.type} in another "
         "table that is written to the same one; exclude the table, or use --type-mapping to-string"
     )
+
+
+def _shape(table: Target | Table) -> Shape:
+    return tuple(column.name for column in table.columns), tuple(table.primary_key)
 
 
 def _names(target: Target) -> str:
