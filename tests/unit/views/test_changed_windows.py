@@ -124,7 +124,7 @@ def test_another_select_is_noticed_and_audited_by_the_windows_of_rows(tmp_path: 
         outputs.append("\n".join(shop.run(text)))
     assert ["the SELECT has changed" in output for output in outputs] == [False, True]
     with pytest.raises(TableError, match="add window_end to the SELECT"):
-        audit(shop.options, "default.t__view_figures_sql")
+        audit(shop.options, "default.t")
 
 
 def test_windows_of_instants_in_a_zone_change_for_the_lateness(tmp_path: Path) -> None:

@@ -51,6 +51,11 @@ from streamhouse.sql.types import stored_type
 
 LATE = "late"
 """Stands for the connector of tables of late rows."""
+CHANGED_SELECT = (
+    "the SELECT has changed; windows that were written keep their rows, and later ones have those "
+    "of the new SELECT. To compute all of them anew, run the script once with --from-scratch"
+)
+"""What a user is told of a result whose windows are closed."""
 _CLOSED = re.compile(r'ISFINITE\("?_i"?\."((?:[^"]|"")+)"\)')
 _COLUMN = re.compile(r'(?:CAST\()?"?_[ilr]"?\."((?:[^"]|"")+)"(?: AS [^"]+\))?')
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
+from streamhouse.operators.planning.closed_windows import CHANGED_SELECT
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.sql.plan import Name, Resolver, ResolverAround, TableInfo
@@ -109,11 +110,7 @@ class MaterializedViews:
         )
         if same and (before.query == stored.query or statement.replace):
             if stored.closed and before.closed and before.query.split() != stored.query.split():
-                self._session.notice(
-                    f"{name}: the SELECT has changed; windows that were written keep their rows, "
-                    "and later ones have those of the new SELECT. To compute all of them anew, run "
-                    "the script once with --from-scratch"
-                )
+                self._session.notice(f"{name}: {CHANGED_SELECT}")
             self._store(full, before, stored)
         elif statement.replace:
             self._catalogs.warehouse(full[0]).drop_table(full[1], full[2])

@@ -17,6 +17,7 @@ from typing import Any
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseError, TableError
 from streamhouse.lookup.dimension import is_server
+from streamhouse.operators.planning.closed_windows import CHANGED_SELECT
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.commit_order import (
     follows_commits,
@@ -133,7 +134,7 @@ def check_appending(spec: ViewSpec, checkpoint: Checkpoint, notice: Notice) -> N
         )
     _check_emptied(spec, notice)
     if not same:
-        notice(_goes_on(name, checkpoint))
+        notice(f"{name}: {CHANGED_SELECT}")
 
 
 def _lost_writers(spec: ViewSpec, own: set[str]) -> Iterator[StreamingWriter]:
