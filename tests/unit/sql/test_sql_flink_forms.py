@@ -143,12 +143,21 @@ def test_the_number_may_be_handed_on_by_views(deals: Catalog, text: str) -> None
 @pytest.mark.parametrize(
     "text",
     [
-        f"SELECT id, n FROM (SELECT id, n FROM {RANKED} AS r) AS v",
-        f"SELECT id, n FROM (SELECT id, n, rn FROM {RANKED} AS r) AS v WHERE n = 1",
-        f"SELECT id, rn FROM (SELECT id, n AS rn FROM {RANKED} AS r) AS v WHERE rn = 1",
         f"SELECT id, n FROM (SELECT id, n, n + 0 AS m, rn FROM {RANKED} AS r) AS v WHERE rn = 1",
     ],
 )
 def test_another_column_is_not_the_number(deals: Catalog, text: str) -> None:
     with pytest.raises(NotStreamedError):
         deals.stream(f"INSERT INTO newest {text}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT id, n FROM (SELECT id, n FROM {RANKED} AS r) AS v",
+        f"SELECT id, n FROM (SELECT id, n, rn FROM {RANKED} AS r) AS v WHERE n = 1",
+        f"SELECT id, rn FROM (SELECT id, n AS rn FROM {RANKED} AS r) AS v WHERE rn = 1",
+    ],
+)
+def test_a_number_that_nothing_reads_selects_no_rows(deals: Catalog, text: str) -> None:
+    assert deals.stream(text).merging.upsert == ""

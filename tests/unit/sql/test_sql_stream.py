@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamhouse.errors import SqlError
+from streamhouse.errors import NotStreamedError, SqlError
 from streamhouse.sql.plan import LookupRetry
 
 if TYPE_CHECKING:
@@ -306,3 +306,31 @@ def test_queries_that_depend_on_the_time_are_marked(
     catalog: Catalog, text: str, timed: bool
 ) -> None:
     assert catalog.stream(text).timed is timed
+
+
+def test_a_subquery_and_the_query_around_it_may_use_one_alias(catalog: Catalog) -> None:
+    inner = f"SELECT o.order_id AS n, o.proc_time AS t, c.country FROM orders AS o {JOIN}"
+    text = (
+        f"SELECT c.name, s.country FROM ({inner}) AS s "
+        "JOIN customers FOR SYSTEM_TIME AS OF s.t AS c ON s.n = c.id"
+    )
+    source = [{"order_id": 2, "customer_id": 1, "_row": 0}]
+    people = [{"id": 1, "name": "Ann", "country": "DE"}, {"id": 2, "name": "Bo", "country": "FR"}]
+    assert catalog.rows(text, source, people, people) == [("Bo", "DE")]
+
+
+def test_group_by_an_alias(catalog: Catalog) -> None:
+    text = (
+        "INSERT INTO country_sales SELECT CAST(customer_id AS STRING) AS who, COUNT(*), SUM(price) "
+        "FROM orders GROUP BY who"
+    )
+    source = [{"customer_id": 1, "price": price, "_row": n} for n, price in enumerate((1.0, 2.5))]
+    assert catalog.rows(text, source) == [("1", 2, 3.5)]
+
+
+def test_a_column_that_subqueries_double_again_and_again_is_no_stream(catalog: Catalog) -> None:
+    text = "SELECT price AS p FROM orders"
+    for _ in range(40):
+        text = f"SELECT p + p AS p FROM ({text}) AS q"
+    with pytest.raises(NotStreamedError, match="in too many expressions"):
+        catalog.stream(text)

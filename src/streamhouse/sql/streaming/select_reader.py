@@ -246,7 +246,11 @@ def _over(visible: _Columns, expression: exp.Expr) -> exp.Expr:
     """An expression over the source and the lookups; its parts have the places of the names."""
 
     def new(column: exp.Column) -> exp.Expr:
-        found, place = visible[column.table][column.name].copy(), span(column)
+        known = visible.get(column.table, {}).get(column.name)
+        if known is None:
+            # DuckDB says what is wrong with it.
+            return column
+        found, place = known.copy(), span(column)
         for node in found.walk():
             for key in _PLACE:
                 node.meta.pop(key, None)
