@@ -37,7 +37,6 @@ from streamhouse.sql.streaming import (
     row_number,
     union_all,
     unpaired_retractions,
-    upsert_source,
 )
 from streamhouse.sql.streaming.current_watermark import source_watermarks
 from streamhouse.sql.streaming.generated_sql import (
@@ -159,7 +158,7 @@ class _Analysis:
         top = replace(select, target=target, outputs=self._outputs(select))
         stream, changelog = Stream(script, top, self.resolver.zone), top.source.changelog
         if not versions.keeps_versions(target):
-            upsert_source.check(top)
+            changing_rows.check_upserts(top)
         changing_rows.check_times(top)
         grouped = group_by_check.check(top)
         if grouped:
