@@ -31,7 +31,7 @@ demo: setup
 	@$(BIN)/streamhouse demo $(ARGS)
 
 test: setup
-	$(PYTEST) -m 'not soak' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m 'not soak' -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Without setup: a fresh machine shows whether that works.
 fresh:
