@@ -346,7 +346,8 @@ class ClosedView:
             number = int(end["batch"])
             task = RefreshTask(self.spec, TaskInput(0, self.offset, end))
             messages = [bytes(message) for message in task.write()]
-            late = list(LateWriter(self.spec, TaskInput(0, self.offset, end), "a").write())
+            known = self.spec.continued(self.offset, end["view"])
+            late = list(LateWriter(self.spec, TaskInput(0, known, end), "a").write())
             if killed == "before" and again:
                 continue
             committer = self.spec.open_sink().committer(self._id)
