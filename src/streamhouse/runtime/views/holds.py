@@ -45,8 +45,8 @@ class ViewHolds:
         self.tick()
 
     def batch_begins(self) -> None:
-        """Note the newest snapshot of the view's table before a batch's commit."""
-        if self._progress.replayed:
+        """Note the newest snapshot of a table without a key before a batch's commit."""
+        if self._spec.plan.keyless and self._progress.replayed:
             self._before = self._spec.target.follow().latest_snapshot_id() or 1
 
     def tick(self) -> bool:
@@ -64,7 +64,8 @@ class ViewHolds:
                 with contextlib.suppress(OSError):
                     self._hold(Consumers(address.follow()), snapshot)
             done = logs.last_logged() <= logs.last_committed()
-            self._hold(Consumers(target), newest if done else self._before)
+            keeps = self._spec.plan.keyless and not done
+            self._hold(Consumers(target), self._before if keeps else newest)
         return True
 
     def _hold(self, consumers: Consumers, snapshot: int) -> None:
