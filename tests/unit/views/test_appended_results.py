@@ -249,6 +249,9 @@ def test_windows_go_on_after_their_select_has_changed(tmp_path: Path) -> None:
         output = shop.run(f"{tables} INSERT INTO counts {counted};")
     assert any("windows that were written keep their rows" in line for line in output)
     assert sorted((row["e"].minute, row["n"]) for row in shop.rows("counts")) == [(1, 1), (2, 12)]
+    for minute in (1, 5):
+        shop.do(f"INSERT INTO counts VALUES (TIMESTAMP '2026-01-01 00:0{minute}:00', 99)")
+    assert audit(shop.options, "default.counts").equal
     assert "counts" in shop.warehouse.tables("default")
     assert not [name for name in shop.warehouse.tables("default") if "__view" in name]
 
