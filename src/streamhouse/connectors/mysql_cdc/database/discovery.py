@@ -92,9 +92,10 @@ class Discovery:
 
     def found(self, but: Collection[TableNames] = ()) -> list[FoundTable]:
         """All selected tables except `but`, in the order of their names."""
-        if not self._databases():
+        names = self.names()
+        if not names and not self._databases():
             raise self._no_database()
-        return self._all_described(self.names().difference(but))
+        return self._all_described(names.difference(but))
 
     def _all_described(self, wanted: Collection[TableNames]) -> list[FoundTable]:
         if not wanted:
