@@ -159,7 +159,7 @@ def plan_view_into(
     """Plan a SELECT whose result an INSERT keeps in `target`, or appends to it if it has no key.
 
     Raises as `plan_view`; `columns` is the INSERT's column list. `closed`: a window that has been
-    closed for long enough does not change any more. Without a key the result has each window once,
+    closed for long enough does not change any more; without a key, the result has each window once,
     after a watermark has closed it.
     """
     windows = None
