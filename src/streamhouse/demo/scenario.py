@@ -25,6 +25,8 @@ from streamhouse.paimon.storage.files import files_of
 _MARKER = ".streamhouse-demo"
 
 
+NO_END = 9_000_000_000_000_000_000
+"""So many generated rows that they never end."""
 FIRST_SECONDS = 15.0
 """How long the freshness is not counted: the pipeline still starts."""
 

@@ -16,7 +16,8 @@ from tests.integration.serve.browser import WAIT_MS, chromium, visit
 from tests.integration.serve.server import Server
 from tests.waiting import until
 
-from streamhouse.demo.revenue.scenario import NO_END, VIEW, Scenario
+from streamhouse.demo.revenue.scenario import VIEW, Scenario
+from streamhouse.demo.scenario import NO_END
 
 MOVES = (
     (7, "China"), (1, "Chile"), (2, "Ghana"), (3, "Kenya"), (4, "Laos"), (5, "Malta"), (6, "Nepal"),

@@ -66,8 +66,8 @@ def demo(
     tables keep the agents' scores and the monthly members up to date. Then one order goes through
     all of these changes, and a day with wrong data is repaired.
 
-    nexmark: persons, auctions and bids of an auction house stream in; three views join, count and
-    rank them. Needs no MySQL.
+    nexmark: persons, auctions and bids of an auction house stream in; three views join and
+    count them. Needs no MySQL.
 
     The demo prints the address of a web page that shows the tables, too.
 

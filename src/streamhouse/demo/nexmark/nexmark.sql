@@ -21,12 +21,9 @@ CREATE TABLE IF NOT EXISTS bid (
   auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, `dateTime` TIMESTAMP(3),
   WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '1' SECOND
 );
-INSERT INTO person SELECT person.id, person.name, person.city, person.state, person.`dateTime`
-FROM events WHERE event_type = 0;
-INSERT INTO auction SELECT auction.id, auction.`dateTime`, auction.expires, auction.seller, auction.category
-FROM events WHERE event_type = 1;
-INSERT INTO bid SELECT bid.auction, bid.bidder, bid.price, bid.channel, bid.`dateTime`
-FROM events WHERE event_type = 2;
+INSERT INTO person SELECT events.person.* FROM events WHERE event_type = 0;
+INSERT INTO auction SELECT events.auction.* FROM events WHERE event_type = 1;
+INSERT INTO bid SELECT events.bid.* FROM events WHERE event_type = 2;
 
 -- q4: the average of the highest bids of the auctions in a category.
 CREATE MATERIALIZED VIEW IF NOT EXISTS category_prices AS

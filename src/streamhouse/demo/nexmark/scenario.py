@@ -13,14 +13,19 @@ import pyarrow.compute as pc
 
 from streamhouse.demo.driver import Check
 from streamhouse.demo.latency import Latencies, SnapshotClock
-from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
+from streamhouse.demo.scenario import (
+    FIRST_SECONDS,
+    NO_END,
+    DemoScenario,
+    ScriptedSteps,
+    equality,
+)
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.audit.audit import audit
 
 VIEWS = ("nexmark.category_prices", "nexmark.highest_bids", "nexmark.new_sellers")
 TABLES = ("nexmark.person", "nexmark.auction", "nexmark.bid")
-_NO_END = 9_000_000_000_000_000_000
 _SCRIPT = "nexmark.sql"
 _RECENT_COMMITS = 50
 _LAST_BID = "last_bid"
@@ -48,7 +53,7 @@ class Nexmark(DemoScenario):
         self.ages = Latencies(FIRST_SECONDS, _RECENT_COMMITS)
 
     def _prepare(self) -> None:
-        self._write_script(_NO_END)
+        self._write_script(NO_END)
 
     def _begin_measuring(self) -> SnapshotClock:
         return SnapshotClock(self.view, self._committed)

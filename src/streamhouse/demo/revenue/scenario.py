@@ -16,7 +16,13 @@ import pyarrow as pa
 from streamhouse.demo.driver import Check, start_command
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
+from streamhouse.demo.scenario import (
+    FIRST_SECONDS,
+    NO_END,
+    DemoScenario,
+    ScriptedSteps,
+    equality,
+)
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.audit.audit import audit
@@ -32,7 +38,6 @@ if TYPE_CHECKING:
 
 VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"
 UNMATCHED = f"{VIEW}__unmatched"
-NO_END = 9_000_000_000_000_000_000
 _WRITER = "writer"
 """The user of the job that fills MySQL; `USER`, who follows the changes, cannot write."""
 _MYSQL = (
