@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, cast
 
 import pymysql.connections
@@ -47,6 +48,39 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FolderSchedu
     return FolderScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+STUCK_S = 700
+"""After this time a phase of a test is stuck; longer than the time limit of a test."""
+STDERR = pytest.StashKey[int]()
+"""A file descriptor of what pytest does not capture."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    yield from _unless_stuck(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    yield from _unless_stuck(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    yield from _unless_stuck(item)
+
+
+def _unless_stuck(item: pytest.Item) -> Generator[None]:
+    """Print the stacks of all threads and end the process if a phase of a test is stuck.
+
+    The time limit of a test cannot end a call into C, and does not cover what follows it.
+    """
+    faulthandler.dump_traceback_later(STUCK_S, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def collected() -> Iterator[None]:
     """What tests leave to Python's collector goes in this thread: some of the core's objects must,
@@ -60,11 +94,12 @@ def collected() -> Iterator[None]:
     gc.freeze()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Set what must not change during a test.
 
     Hypothesis warns if the recursion limit does, which the first statement raises.
     """
+    config.stash[STDERR] = os.dup(2)
     allow_depth()
     _fix_examples()
     _take_interrupts()

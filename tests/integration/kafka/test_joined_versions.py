@@ -82,7 +82,8 @@ class Sources:
         )
         self._topics = {name: Topic(broker, f"{self.topic}_{name}") for name in SOURCES}
         for name in ("changed", "upserted"):
-            broker.create_topic(self._topics[name].name, 2)
+            # The records are months old, which a broker deletes when it looks for old ones.
+            broker.create_topic(self._topics[name].name, 2, {"retention.ms": "-1"})
         writers = (self._serve, self._send_change, self._upsert)
         self.rates = {name: Rates(rng, write) for name, write in zip(SOURCES, writers, strict=True)}
 
