@@ -47,6 +47,7 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
         (f"SELECT a <> SOME (VALUES (1), (2)) FROM {_L}", [True, True, None, True]),
         (f"SELECT a >= ALL (VALUES (1), (2)) FROM {_L}", [False, True, None, True]),
         (f"SELECT (a, b) IN (VALUES (1, 'a')) FROM {_L}", [True, False, None, False]),
+        (f"SELECT a IN (VALUES 1, 3) FROM {_L}", [True, False, None, True]),
         (f"SELECT a + (VALUES (1)) FROM {_L}", [2, 3, None, 4]),
         (f"SELECT a > ALL (0, 1) FROM {_L}", [False, True, None, True]),
         (f"SELECT a = ANY (1, 3) FROM {_L}", [True, False, None, True]),

@@ -87,10 +87,16 @@ class StrictParser(parser.Parser):
         return super()._parse_table_sample(as_modifier)
 
     def _parse_statement(self) -> exp.Expr | None:
+        return self._parse_values() or super()._parse_statement()
+
+    def _parse_select_or_expression(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        return self._parse_values() or super()._parse_select_or_expression(*args, **kwargs)
+
+    def _parse_values(self) -> exp.Expr | None:
         # The base parser takes VALUES before an expression without parentheses for a name.
-        if self._curr is not None and self._curr.token_type == TokenType.VALUES:
-            return self._parse_query_modifiers(self._parse_select())
-        return super()._parse_statement()
+        if self._curr is None or self._curr.token_type != TokenType.VALUES:
+            return None
+        return self._parse_query_modifiers(self._parse_select())
 
     def _parse_value(self, values: bool = True) -> exp.Tuple | None:
         if self._curr.text.upper() == "ROW" and self._next.token_type == TokenType.L_PAREN:
