@@ -12,6 +12,7 @@ import pytest
 from tests.integration.differential.local_run import without_spark
 from tests.java_pool import java_pool, lent_java
 from tests.mysql_server import MySql, Server
+from tests.waiting import DEADLINE_S
 
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.runtime.spark import jvm
@@ -64,6 +65,8 @@ def installed_demo(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 def mariadb(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
     """One private MariaDB for all tests; each test makes a database of its own."""
     with Server(installed(tmp_path_factory.mktemp("mariadb"))) as server:
+        # By default a statement waits a day for the table of a test that has failed.
+        server.execute(f"SET GLOBAL lock_wait_timeout = {2 * DEADLINE_S}")
         yield server
 
 

@@ -243,26 +243,25 @@ def test_bounded_inserts_are_one_transaction(shop: Shop, server: MariaDB) -> Non
 
 def test_lost_connections_locks_and_deadlocks_are_overcome(server: MariaDB) -> None:
     server.execute("SET GLOBAL innodb_lock_wait_timeout = 1")
-    sink = committer(server, "people", ("id",))
+    # More than the default, which a busy machine may use up before the sessions are killed.
+    sink = committer(server, "people", ("id",), **{"sink.max-retries": "1000"})
     assert sink.write(0, batch((1, "Kenya"), (2, "China")))
-    holder = server.connect("sunk")
-    holder.begin()
-    holder.cursor().execute("UPDATE people SET country = 'held' WHERE id = 2")
     done: list[bool] = []
     thread = threading.Thread(target=lambda: done.append(sink.write(1, batch((1, "a"), (2, "b")))))
-    thread.start()
     waiting = "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    first = until(lambda: server.execute(waiting))
-    # After the lock's timeout it waits again, in another transaction.
-    until(lambda: server.execute(waiting) not in ([], first))
-    for (number,) in server.execute(
-        f"SELECT id FROM information_schema.processlist WHERE user = '{USER}'"
-    ):
-        # The session may have ended meanwhile.
-        with contextlib.suppress(pymysql.err.OperationalError):
-            server.execute(f"KILL {number}")
-    holder.rollback()
-    holder.close()
+    with contextlib.closing(server.connect("sunk")) as holder:
+        holder.begin()
+        holder.cursor().execute("UPDATE people SET country = 'held' WHERE id = 2")
+        thread.start()
+        first = until(lambda: server.execute(waiting))
+        # After the lock's timeout it waits again, in another transaction.
+        until(lambda: server.execute(waiting) not in ([], first))
+        for (number,) in server.execute(
+            f"SELECT id FROM information_schema.processlist WHERE user = '{USER}'"
+        ):
+            # The session may have ended meanwhile.
+            with contextlib.suppress(pymysql.err.OperationalError):
+                server.execute(f"KILL {number}")
     thread.join(DEADLINE_S)
     server.execute("SET GLOBAL innodb_lock_wait_timeout = 50")
     assert (done, rows(server, "people")) == ([True], [(1, "a"), (2, "b")])
