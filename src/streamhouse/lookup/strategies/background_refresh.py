@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from streamhouse.lookup.dimension import Dimension
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.strategies.full import FullDimension
+from streamhouse.lookup.strategies.table_dimension import TableDimension
 
 log = logging.getLogger("streamhouse.lookup")
 
@@ -27,7 +27,7 @@ class BackgroundLoad:
     """Prepares the dimension of a `version` in a thread, by `work`."""
 
     def __init__(
-        self, version: Pinned, dimension: Dimension, work: Callable[[], None], awaited: bool
+        self, version: Pinned, dimension: TableDimension, work: Callable[[], None], awaited: bool
     ) -> None:
         """`awaited`: a batch waits for this load, as the current dimension is not faster."""
         self.version, self.awaited = version, awaited
@@ -41,7 +41,7 @@ class BackgroundLoad:
         """Whether the load has ended, also by failure: then the batch that needs it reports why."""
         return not self._thread.is_alive()
 
-    def result(self) -> Dimension | None:
+    def result(self) -> TableDimension | None:
         """The dimension, which the caller must close; None if the load failed. Waits for it."""
         self._thread.join()
         return None if self._failed else self._dimension
@@ -62,7 +62,7 @@ class DoubleBufferedDimension:
     before a batch would have to wait for that.
     """
 
-    def __init__(self, dimension: Dimension, merge_early: bool = False) -> None:
+    def __init__(self, dimension: TableDimension, merge_early: bool = False) -> None:
         self.current = dimension
         self._merge_early = merge_early
         self._part: tuple[int, int] | None = None
