@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from typing import Any
 
 import pyarrow as pa
@@ -73,7 +74,7 @@ def prices(lab: Lab) -> Prices:
 
 
 class Gate:
-    """Holds what the threads of `BackgroundLoad` do until it is opened."""
+    """Holds what the threads of `DoubleBufferedDimension` do until it is opened."""
 
     def __init__(self, read: Callable[..., Any]) -> None:
         self._read = read
@@ -85,7 +86,7 @@ class Gate:
 
     def wait(self) -> None:
         """In such a thread, wait until it is opened."""
-        if threading.current_thread().name == "streamhouse-lookup":
+        if threading.current_thread().name.startswith("streamhouse-lookup"):
             self.in_vain |= not self._open.wait(DEADLINE_S)
 
     def read(self, table: Table, *given: Any, **named: Any) -> Iterator[pa.RecordBatch]:
@@ -135,8 +136,8 @@ def loaded(join: Join) -> None:
     """Wait for the end of the load."""
     heir = held(join)._successor
     assert heir is not None
-    heir._thread.join(DEADLINE_S)
-    assert heir.done
+    wait([heir.load], DEADLINE_S)
+    assert heir.load.done()
 
 
 def unread(*given: Any) -> None:
