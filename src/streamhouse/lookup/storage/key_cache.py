@@ -32,6 +32,11 @@ class KeyCache:
     def __len__(self) -> int:
         return self._young.size + self._old.size
 
+    @property
+    def rows(self) -> pa.Table:
+        """All cached rows."""
+        return pa.concat_tables([self._young.rows, self._old.rows])
+
     def clear(self) -> None:
         """Forget all."""
         self._old, self._young = Overlay(self._schema, self._key), Overlay(self._schema, self._key)

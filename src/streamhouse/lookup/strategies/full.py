@@ -82,6 +82,7 @@ class FullDimension(TableDimension):
         copy = self.next_version()
         copy._version, copy._chosen, copy._schema = self._version, self._chosen, self._schema
         copy._held, copy._overlay = dict(self._held), shallow_copy(self._overlay)
+        copy._beside = copy._overlay
         copy._reader = self._reader
         return copy
 
@@ -128,7 +129,7 @@ class FullDimension(TableDimension):
 
     def _drop(self, schema: pa.Schema = NO_COLUMNS) -> None:
         super()._drop(schema)
-        self._overlay = Overlay(schema, self._key if schema.names else ())
+        self._beside = self._overlay = Overlay(schema, self._key if schema.names else ())
         self._whole: dict[tuple[Group, ...], pa.Table] = {}
 
     def _load_missing(self) -> None:

@@ -56,7 +56,7 @@ class PartialDimension(TableDimension):
         super()._drop(schema)
         self._lookup_counts: dict[Group, int] = {}
         options = self._options
-        self._key_cache = KeyCache(
+        self._beside = self._key_cache = KeyCache(
             schema,
             self._key if schema.names else (),
             options.rows,

@@ -16,8 +16,9 @@ from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.storage.changed_keys import Version, version_of
-from streamhouse.lookup.storage.key_cache import KeyHash
+from streamhouse.lookup.storage.key_cache import KeyCache, KeyHash
 from streamhouse.lookup.storage.key_location import Group, GroupReader
+from streamhouse.lookup.storage.overlay import Overlay
 from streamhouse.sql.resolution.columns import physical
 from streamhouse.state.segment import Hashes, Segment, chunks, spilled
 
@@ -52,6 +53,7 @@ class TableDimension(ABC):
     """
 
     _reader: GroupReader
+    _beside: Overlay | KeyCache
 
     def __init__(
         self,
@@ -111,6 +113,12 @@ class TableDimension(ABC):
     def take(self, task: int, count: int) -> None:
         """Use the buckets of one task of `count`, if the lookup is a bucket shuffle."""
         return
+
+    def kept(self) -> list[tuple[int, int]]:
+        """The rows and bytes of each segment that it holds, and of the rows beside them."""
+        held = [segment for group in self._held.values() for segment in group.segments]
+        parts = [*held, self._beside.rows]
+        return [(part.num_rows, part.nbytes) for part in parts if part.num_rows]
 
     def close(self) -> None:
         """Free memory and files."""

@@ -57,6 +57,10 @@ class Dimensions:
         coming = ((relation, preloading_version(end, relation)) for relation in self._held)
         return [name for name, next_ in coming if next_ and self._held[name].loaded(next_)]
 
+    def kept(self) -> dict[str, list[tuple[int, int]]]:
+        """What this process keeps of each Paimon table, by relation; see `TableDimension.kept`."""
+        return {relation: held.current.kept() for relation, held in self._held.items()}
+
     def server_rows(self) -> dict[str, ServerRows]:
         """The rows that the batch has found on servers so far, by relation."""
         return {relation: server.server_rows() for relation, server in self._servers.items()}
