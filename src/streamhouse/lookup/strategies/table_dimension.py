@@ -151,7 +151,8 @@ class TableDimension(ABC):
             if self._memory is None or others + group.memory + segment.nbytes <= self._memory:
                 group.memory += segment.nbytes
             else:
-                segment = Segment(spilled(segment.table))
+                rows = segment.table
+                segment = Segment(spilled(rows.schema, rows.to_batches()))
                 group.disk += segment.nbytes
             group.segments.append(segment)
             if most_disk is not None and group.disk > most_disk:
