@@ -6,6 +6,7 @@ segments are in the memory of that process, or in its local files.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,10 @@ def save_lookups(
             labels[name] = f"lookup of {address.identifier} by {', '.join(lookup.keys)}"
             vector[f"#{address.identifier}"] = {"snapshot": end["dims"][name]}
     store = StateStore(checkpoint / LOOKUPS)
-    if kept and store.usable:
-        table = {"snapshot": 0, "time": 0, "wrote": 0}
-        store.save(Manifest(end["batch"], end, table, kept, labels, {"vector": vector}))
+    manifest = Manifest(
+        end["batch"], end, {"snapshot": 0, "time": 0, "wrote": 0}, kept, labels, {"vector": vector}
+    )
+    # The query goes on without the report.
+    with contextlib.suppress(OSError):
+        if kept and store.usable:
+            store.save(manifest)
