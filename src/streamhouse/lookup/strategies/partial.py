@@ -1,7 +1,7 @@
 """The partial strategy: reads only the keys that arrive, from the buckets that have them.
 
 A few keys of a bucket are read with a filter on the table's files and cached, also if they have no
-row (`storage.key_cache`). For more keys, the bucket is copied to memory or a local file, sorted by
+row (`storage.overlay`). For more keys, the bucket is copied to memory or a local file, sorted by
 key hash: then a lookup is a search in that copy. For a new snapshot of the table, only keys that
 it changes are read again.
 """
@@ -17,8 +17,8 @@ import pyarrow as pa
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between
-from streamhouse.lookup.storage.key_cache import KeyCache
 from streamhouse.lookup.storage.key_location import KEYS_PER_READ, Group, GroupReader
+from streamhouse.lookup.storage.overlay import KeyCache
 from streamhouse.lookup.strategies.table_dimension import NO_COLUMNS, HeldGroup, TableDimension
 from streamhouse.state.segment import Hashes, distinct, found_in
 

@@ -6,23 +6,44 @@ The strategies differ in which groups they hold, and in how they follow a new sn
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.storage.changed_keys import Version, version_of
-from streamhouse.lookup.storage.key_cache import KeyCache, KeyHash
 from streamhouse.lookup.storage.key_location import Group, GroupReader
-from streamhouse.lookup.storage.overlay import Overlay
+from streamhouse.lookup.storage.overlay import KeyCache, Overlay
+from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.resolution.columns import physical
 from streamhouse.state.segment import Hashes, Segment, chunks, spilled
 
 NO_COLUMNS = pa.schema([])
+
+
+class KeyHash:
+    """Hashes columns, cast to their DuckDB types; holds an in-memory DuckDB until `close`."""
+
+    def __init__(self, types: Mapping[str, str]) -> None:
+        self._types = types
+        self._db = LastingConnection()
+
+    def of(self, rows: pa.Table, columns: Sequence[str]) -> Hashes:
+        """The hash of each row's values of these columns, in their order."""
+        if rows.num_rows == 0:
+            return np.array([], np.uint64)
+        parts = ", ".join(f"TRY_CAST({quote(name)} AS {self._types[name]})" for name in columns)
+        found = self._db.run(f"SELECT hash({parts}) FROM keys", keys=rows.select(list(columns)))
+        return np.asarray(found.column(0).to_numpy(), np.uint64)
+
+    def close(self) -> None:
+        """Free what DuckDB holds."""
+        self._db.close()
 
 
 @dataclass
