@@ -61,10 +61,16 @@ class DoubleBufferedDimension:
 
     def at(self, version: Pinned, next_version: Pinned | None = None) -> None:
         """Switch to a batch's version; start loading `next_version`, which a later batch joins."""
-        self._take_over(version, next_version)
+        successor = self._successor
+        # A load that still runs, and that no batch waits for, is not stopped.
+        if successor is not None and successor.version != next_version:
+            done = successor.load.done()
+            if successor.version[0] <= version[0] and (done or successor.awaited):
+                self._take_over(successor)
+            elif done:
+                self._drop_successor()
         snapshot, chosen = version
         self.current.at(snapshot or None, chosen)
-        self._close_unused(next_version)
         if self._successor is None:
             self._prepare(version, next_version)
 
@@ -87,20 +93,8 @@ class DoubleBufferedDimension:
         self._threads.shutdown()
         self.current.close()
 
-    def _take_over(self, version: Pinned, next_version: Pinned | None) -> None:
-        """Switch to the successor, unless it is for `next_version` or newer than `version`.
-
-        Waits for its load if that was started with `awaited`.
-        """
-        successor = self._successor
-        if (
-            successor is None
-            or successor.version == next_version
-            or successor.version[0] > version[0]
-        ):
-            return
-        if not successor.load.done() and not successor.awaited:
-            return
+    def _take_over(self, successor: Successor) -> None:
+        """Switch to the successor, whose load may still have to end."""
         self._successor, newer = None, successor.result()
         if newer is not None:
             self.current.close()
@@ -108,12 +102,6 @@ class DoubleBufferedDimension:
             if self._part is not None:
                 # The successor has loaded the parts of all tasks, and the last one is selected.
                 self.take(*self._part)
-
-    def _close_unused(self, next_version: Pinned | None) -> None:
-        """Close a successor that no batch waits for; a load that still runs is not stopped."""
-        successor = self._successor
-        if successor is not None and successor.version != next_version and successor.load.done():
-            self._drop_successor()
 
     def _drop_successor(self) -> None:
         successor, self._successor = self._successor, None
