@@ -108,18 +108,14 @@ class RefreshRule:
             for key in keys if hinted is not None else ():
                 if key != hinted:
                     options.pop(key, None)
-        return cls.parse(options, table.partitioned_by, f"lookup of {table.name[-1]}")
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str], keys: tuple[str, ...], where: str) -> RefreshRule:
-        """Parse options; `keys` are the table's partition keys."""
+        where = f"lookup of {table.name[-1]}"
         rule = next((options[key] for key in PARTITIONS if key in options), None)
         behind = integer(PENDING, options.get(PENDING, "5"), 1)
         partition_async = options.get(PARTITION_ASYNC, "false")
         return cls(
             next((duration_ms(key, options[key]) for key in INTERVALS if key in options), 0),
             _periods(options.get(BLACKLIST, ""), where),
-            None if rule is None else PartitionRule.parse(rule, keys, where),
+            None if rule is None else PartitionRule.parse(rule, table.partitioned_by, where),
             duration_ms(PARTITION_INTERVAL, options.get(PARTITION_INTERVAL, "0")),
             behind if boolean(ASYNC, options.get(ASYNC, "false")) else 0,
             behind if boolean(PARTITION_ASYNC, partition_async) and rule is not None else 0,

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamhouse.arrow_batches import gathered
+
 HASH, COUNT = "_hash", "_count"
 """The columns by which rows are found, and how many copies of a row there are; negative counts
 take rows of other segments away. Only views keep counts."""
@@ -65,16 +67,9 @@ def written(folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) 
 
 def chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Batches combined into parts of `CHUNK_ROWS` or `CHUNK_BYTES`, or a little more."""
-    pending: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        pending.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            yield pa.Table.from_batches(pending, schema).combine_chunks()
-            pending, rows, size = [], 0, 0
-    if rows:
-        yield pa.Table.from_batches(pending, schema).combine_chunks()
+    for group in gathered(batches, CHUNK_ROWS, CHUNK_BYTES):
+        if any(batch.num_rows for batch in group):
+            yield pa.Table.from_batches(group, schema).combine_chunks()
 
 
 class Segment:
@@ -166,11 +161,11 @@ def mapped(folder: Path, file: SegmentFile) -> pa.Table:
     return table
 
 
-def spilled(rows: pa.Table) -> pa.Table:
-    """The same rows in a local file, which is deleted when the process ends."""
+def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Rows in a local file, which is deleted when they are, or when the process ends."""
     # The mapping keeps the file alive; without a name it cannot be left behind.
     with tempfile.TemporaryDirectory(prefix="streamhouse-kept-") as folder:
-        file = written(Path(folder), rows.schema, rows.combine_chunks().to_batches())
+        file = written(Path(folder), schema, batches)
         return mapped(Path(folder), file)
 
 

@@ -64,12 +64,11 @@ class StateStore:
 
     def manifests(self) -> list[Manifest]:
         """The manifests that can be read, the newest first."""
-        return list(self._manifests())
-
-    def _manifests(self) -> Iterator[Manifest]:
+        found = []
         for path in sorted(self._manifest_paths(), key=_batch_of, reverse=True):
             with contextlib.suppress(OSError, UnicodeDecodeError, StateError):
-                yield Manifest.from_json(path.read_text())
+                found.append(Manifest.from_json(path.read_text()))
+        return found
 
     def segment(self, file: SegmentFile) -> Segment:
         """An open segment; a process opens each once, and verifies it then.

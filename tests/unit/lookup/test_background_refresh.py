@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +14,14 @@ from tests.unit.lookup.conftest import Join, Lab, plan, source, specs_of
 from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import DataLossError
-from streamhouse.lookup.dimension import Dimension
 from streamhouse.lookup.options import ASYNC
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
+from streamhouse.lookup.storage.key_location import GroupReader
 from streamhouse.lookup.strategies import full
 from streamhouse.lookup.strategies.background_refresh import DoubleBufferedDimension
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.selection import Choice
+from streamhouse.lookup.strategies.table_dimension import TableDimension
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.query_operator import QueryOperator
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
@@ -72,7 +74,7 @@ def prices(lab: Lab) -> Prices:
 
 
 class Gate:
-    """Holds what the threads of `BackgroundLoad` do until it is opened."""
+    """Holds what the threads of `DoubleBufferedDimension` do until it is opened."""
 
     def __init__(self, read: Callable[..., Any]) -> None:
         self._read = read
@@ -84,7 +86,7 @@ class Gate:
 
     def wait(self) -> None:
         """In such a thread, wait until it is opened."""
-        if threading.current_thread().name == "streamhouse-lookup":
+        if threading.current_thread().name.startswith("streamhouse-lookup"):
             self.in_vain |= not self._open.wait(DEADLINE_S)
 
     def read(self, table: Table, *given: Any, **named: Any) -> Iterator[pa.RecordBatch]:
@@ -126,7 +128,7 @@ def held(join: Join) -> DoubleBufferedDimension:
     return join.dimensions._held["dim_0"]
 
 
-def current(join: Join) -> Dimension:
+def current(join: Join) -> TableDimension:
     return held(join).current
 
 
@@ -134,8 +136,8 @@ def loaded(join: Join) -> None:
     """Wait for the end of the load."""
     heir = held(join)._successor
     assert heir is not None
-    heir._thread.join(DEADLINE_S)
-    assert heir.done
+    wait([heir.load], DEADLINE_S)
+    assert heir.load.done()
 
 
 def unread(*given: Any) -> None:
@@ -212,7 +214,7 @@ def test_few_changes_after_it_are_taken_in(
     joined(join, offset(one, two))
     loaded(join)
     three = prices.write([5])
-    monkeypatch.setattr(FullDimension, "_read", unread)
+    monkeypatch.setattr(GroupReader, "rows_of_group", unread)
     assert joined(join, offset(three)) == [three if k == 5 else two for k in KEYS]
     join.dimensions.close()
 
@@ -317,7 +319,7 @@ def test_a_cache_with_many_changes_is_merged_early(
     assert joined(early, offset(two)) == [two] * 6 + [one] * 14 and current(early) is before
     gate.open()
     loaded(early)
-    monkeypatch.setattr(FullDimension, "_read", unread)
+    monkeypatch.setattr(GroupReader, "rows_of_group", unread)
     for join in (early, plain):
         assert joined(join, offset(three)) == [two] * 6 + [three] * 6 + [one] * 8
     assert current(early) is not before

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from streamhouse.lookup.storage.key_cache import KeyCache
+from streamhouse.lookup.storage.overlay import KeyCache
 
 SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.string())])
 

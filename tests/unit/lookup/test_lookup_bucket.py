@@ -17,6 +17,7 @@ from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
+from streamhouse.lookup.storage.key_location import GroupReader
 from streamhouse.lookup.strategies import full
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.selection import choose, choose_all
@@ -217,7 +218,7 @@ def test_buckets_that_could_not_be_read_are_read_again(
     dimension.take(0, 2)
     dimension.at(1)
     with monkeypatch.context() as patched:
-        patched.setattr(FullDimension, "_read", lambda *_: iter([None]))
+        patched.setattr(GroupReader, "rows_of_group", lambda *_: iter([None]))
         with pytest.raises(AttributeError):
             dimension.take(1, 2)
     dimension.at(1)

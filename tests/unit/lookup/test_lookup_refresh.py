@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -342,13 +343,19 @@ def test_a_hint_overrides_the_tables_own_option(dimension: Dimension) -> None:
     assert dimension.pins({}, own).offset_keys({}, 0)["partitions"] == {"dim_0": [["a"]]}
 
 
+def rule_of(options: Mapping[str, str], *partitioned_by: str) -> RefreshRule:
+    """The rule of a lookup of a table with these options."""
+    table = TableInfo(("c", "d", "t"), (), partitioned_by=partitioned_by, options=options)
+    return RefreshRule.of(LookupJoin(table, "dim_0", (), (), False))
+
+
 @pytest.mark.parametrize(
     "text",
     ["8:00->9:00", "2026-01-01 08:00", "2026-01-02 00:00->2026-01-01 00:00", "x->y", "2026,"],
 )
 def test_periods_that_cannot_be_read_are_reported(text: str) -> None:
     with pytest.raises(OptionError, match="is not a list of periods; write '2026-01-31 08:00->"):
-        RefreshRule.parse({BLACK: text}, (), "lookup of t")
+        rule_of({BLACK: text})
 
 
 def test_rules_are_described_as_text() -> None:
@@ -357,7 +364,7 @@ def test_rules_are_described_as_text() -> None:
         "lookup.continuous.discovery-interval": "1 min",
         BLACK: "2026-03-01 08:00->2026-03-01 20:00",
     }
-    assert RefreshRule.parse(options, ("day",), "t").describe() == (
+    assert rule_of(options, "day").describe() == (
         "partitions max_pt(), refreshed every 60000 ms, "
         "not refreshed 2026-03-01 08:00 to 2026-03-01 20:00"
     )
@@ -368,7 +375,7 @@ def test_rules_are_described_as_text() -> None:
         PARTITION_ASYNC: "true",
         PENDING: "2",
     }
-    assert RefreshRule.parse(concurrent_commit, ("day",), "t").describe() == (
+    assert rule_of(concurrent_commit, "day").describe() == (
         "partitions max_pt(), reloaded in the background, at most 2 snapshots behind, "
         "new partitions loaded in the background"
     )

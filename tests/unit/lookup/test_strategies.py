@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from tests.unit.lookup.conftest import Join, Lab, Oracle, Row, plan
 
-from streamhouse.lookup.storage.changed_keys import Version
-from streamhouse.lookup.storage.key_location import Group
-from streamhouse.lookup.strategies import full, partial
+from streamhouse.lookup.storage.key_location import Group, GroupReader
+from streamhouse.lookup.strategies import full
 from streamhouse.sql.plan import Column
 
 PRICES = [
@@ -192,20 +191,14 @@ def test_new_snapshots_are_followed_by_their_changes(
     table = lab.make("members", columns, ("k",), (), {"bucket": "2"})
     first = lab.write(table, [(k, 0) for k in range(3000)])
     loads: list[object] = []
-    whole = full.FullDimension._read
-    copied = partial.PartialDimension._copied
+    read = GroupReader.rows_of_group
 
-    def load(self: full.FullDimension, version: Version, splits: Any) -> Any:
-        loads.append("full")
-        return whole(self, version, splits)
-
-    def copy(self: partial.PartialDimension, group: Group, keys: Any) -> Any:
+    def load(self: GroupReader, group: Group) -> Any:
         loads.append(group)
-        return copied(self, group, keys)
+        return read(self, group)
 
     monkeypatch.setattr(full, "WHOLE_ROWS", 0)
-    monkeypatch.setattr(full.FullDimension, "_read", load)
-    monkeypatch.setattr(partial.PartialDimension, "_copied", copy)
+    monkeypatch.setattr(GroupReader, "rows_of_group", load)
     text = (
         "SELECT o.n, m.v FROM orders AS o "
         "JOIN members FOR SYSTEM_TIME AS OF PROCTIME() AS m ON o.n = m.k"
@@ -214,7 +207,7 @@ def test_new_snapshots_are_followed_by_their_changes(
     rows = [(n, 0, "x", "x") for n in range(3000)]
     for join in joins:
         assert len(join.rows({"dim_0": first}, rows)) == 3001
-    assert sorted(map(str, loads)) == ["('*', 0)", "('*', 1)", "full"]
+    assert sorted(map(str, loads)) == ["('*', -1)", "('*', 0)", "('*', 1)"]
     for number in range(1, 4):
         at = lab.write(table, [(k, number) for k in range(number, 60, 7)], None)
         for join in joins:
@@ -224,3 +217,22 @@ def test_new_snapshots_are_followed_by_their_changes(
     assert len(loads) == 3
     for join in joins:
         join.dimensions.close()
+
+
+def test_copied_buckets_share_the_disk(lab: Lab) -> None:
+    """A bucket for which there is no room takes the place of the one looked up longest ago."""
+    columns = [Column("k", "INT", False), Column("v", "INT")]
+    table = lab.make("members", columns, ("k",), (), {"bucket": "2"})
+    at = lab.write(table, [(k, k) for k in range(3000)])
+    text = (
+        "SELECT o.n, m.v FROM orders AS o "
+        "JOIN members FOR SYSTEM_TIME AS OF PROCTIME() AS m ON o.n = m.k"
+    )
+    options = {"lookup.cache-max-memory-size": "1 kb", "lookup.cache-max-disk-size": "40 kb"}
+    join = Join.of(lab, text, ["partial"], options)
+    for _ in range(2):
+        found = join.rows({"dim_0": at}, [(n, 0, "x", "x") for n in range(3000)])
+        assert found[:-1] == sorted(((n, n) for n in range(3000)), key=repr)
+    current = join.dimensions._held["dim_0"].current
+    assert [0 < held.disk <= 40 << 10 for held in current._held.values()] == [True]
+    join.dimensions.close()

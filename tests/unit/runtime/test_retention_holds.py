@@ -25,7 +25,7 @@ from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import retention_holds
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.retention_holds import RetentionHolds
+from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.sql.plan import LookupJoin, TableInfo
 
 
@@ -82,7 +82,8 @@ class World:
         logs = self.checkpoint.logs
         self.progress = QueryProgress({}, logs.last_logged() <= logs.last_committed())
         source = self.spec.source.open()
-        return RetentionHolds(self.spec, self.checkpoint, source, self.progress)
+        tables = HeldTables.of(self.spec, source)
+        return RetentionHolds(self.query_id, tables, self.checkpoint, self.progress)
 
     def at(self, name: str) -> int | None:
         one = Consumers(self.address(name).open()).get(f"streamhouse-{self.query_id}")
@@ -119,9 +120,14 @@ def test_each_batch_holds_what_the_one_before_it_ended_at(world: World) -> None:
         world.write("src")
         world.write("dim")
         world.write("out")
-        query.batch_begins(world.offset(number, source=number, dim=number))
-        assert (world.at("src"), world.at("dim"), world.at("out")) == (number, number, number)
-        query.batch_done({"source": {}})
+        world.log("offsets", number, world.offset(number, source=number, dim=number))
+        world.log("commits", number)
+        world.log("offsets", number + 1, world.offset(number + 1, source=9, dim=9))
+        query.batch_begins()
+        world.write("out")
+        query.tick()
+        held = (world.at("src"), world.at("dim"), world.at("out"))
+        assert held == (number, number, 2 * number - 1)
 
 
 def test_nothing_moves_before_a_cut_off_batch_is_done(world: World) -> None:
@@ -138,12 +144,14 @@ def test_nothing_moves_before_a_cut_off_batch_is_done(world: World) -> None:
     world.write("out", world.query_id, 1)
     world.write("out")
     query.tick()
-    query.batch_begins(world.offset(0, source=1, dim=1))
+    query.batch_begins()
+    query.tick()
     assert (world.at("src"), world.at("dim"), world.at("out")) == (1, 1, own)
     world.progress.committed({"source": {}})
-    query.batch_done({"source": {}})
-    assert world.progress.replayed
-    query.batch_begins(world.offset(1, source=2, dim=2))
+    world.log("commits", 1)
+    world.log("offsets", 2, world.offset(2, source=3, dim=3))
+    query.batch_begins()
+    query.tick()
     assert (world.at("src"), world.at("dim"), world.at("out")) == (2, 2, 3)
 
 
@@ -183,11 +191,10 @@ def test_showing_that_the_query_lives_does_not_put_off_going_forward(
     for number in range(3):
         world.log("offsets", number, world.offset(number, source=1, dim=0))
         world.write("out")
+        now[0] += 1.0
+        query.batch_begins()
         now[0] += 5.0
         query.tick()
-        now[0] += 1.0
-        query.batch_begins(world.offset(number, source=1, dim=0))
-        query.batch_done({"source": {}})
         world.log("commits", number)
     assert world.at("out") == 3
 
@@ -247,7 +254,27 @@ def test_the_joined_version_is_held_while_the_next_one_loads(
     for _ in range(3):
         query.tick()
     assert world.at("dim") == 2
-    query.batch_begins(before)
+    world.log("offsets", 1, world.offset(1, source=1, dim=3))
+    query.tick()
     assert world.at("dim") == 2
-    query.batch_begins(world.offset(1, source=1, dim=3))
+    world.log("commits", 1)
+    query.tick()
     assert world.at("dim") == 3
+
+
+def test_nothing_moves_while_the_first_batch_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been planned long ago, with the snapshots of that time."""
+    monkeypatch.setattr(retention_holds, "GRACE_S", 0.0)
+    for name in ("src", "dim"):
+        world.write(name)
+    query = world.holds()
+    query.prepare()
+    world.log("offsets", 0, world.offset(0, source=1, dim=1))
+    query.batch_begins()
+    for _ in range(3):
+        for name in ("src", "dim", "out"):
+            world.write(name)
+        query.tick()
+    assert (world.at("src"), world.at("dim"), world.at("out")) == (1, 1, 1)

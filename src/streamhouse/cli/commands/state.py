@@ -1,4 +1,4 @@
-"""`streamhouse state`: lists the rows that views keep between refreshes."""
+"""`streamhouse state`: lists the rows that views and lookups keep between batches."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def state(
     checkpoints: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """List what views keep between refreshes: of which operator, how many rows, bytes and files.
+    """List what views and lookups keep: of which operator, how many rows, bytes and files.
 
-    What is kept is a cache on the machine that runs the view. Without it, a refresh recomputes the
-    view.
+    What is kept is a cache on the machines that run the query. Without it, a refresh recomputes the
+    view, and a lookup reads its table again. Of a lookup, the process that keeps most is shown.
     """
     from streamhouse.runtime.views.kept_rows import kept_rows
 
@@ -38,7 +38,7 @@ def state(
 
         print_wide(_table(listed), sys.stdout)
     else:
-        print("no view keeps rows here; views are recomputed while their tables are small")
+        print("no view keeps rows here, and no lookup; small views are recomputed")
 
 
 def _table(listed: list[dict[str, Any]]) -> Any:

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from tempfile import SpooledTemporaryFile
-from typing import IO
+from itertools import chain
 
 import pyarrow as pa
 
@@ -44,26 +43,10 @@ from streamhouse.connectors.jdbc.target import (
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import ConnectError, TableError
 from streamhouse.sql.plan import Capabilities, TableInfo
+from streamhouse.state.segment import spilled
 
 _LOG = logging.getLogger("streamhouse.query")
 _CHUNK_ROWS = 262_144
-_MEMORY_BYTES = 64 << 20
-
-
-class Spool:
-    """Record batches that are written to a file, and can be iterated again."""
-
-    def __init__(self, file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> None:
-        self._file = file
-        for batch in batches:
-            with pa.ipc.new_stream(self._file, batch.schema) as stream:
-                stream.write_batch(batch)
-        self._end = self._file.tell()
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        self._file.seek(0)
-        while self._file.tell() < self._end:
-            yield from pa.ipc.open_stream(self._file)
 
 
 class JdbcSink:
@@ -85,16 +68,15 @@ class JdbcSink:
         return JdbcCommitter(self._spec, self._server, self._options, query_id)
 
     def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
-        """Write all rows in one transaction; those of long results wait in a temporary file."""
-        with SpooledTemporaryFile(_MEMORY_BYTES) as file:
-            spool = Spool(file, rows)
-            options = self._options
-            if self._spec.primary_key and options.guarantee is None:
-                # A transaction that is tried again writes the same rows by key.
-                options = replace(options, guarantee="at-least-once")
-            with closing(JdbcCommitter(self._spec, self._server, options, query_id)) as committer:
-                committer.write(0, spool)
-                committer.forget()
+        """Write all rows in one transaction; until it is done, they are in a temporary file."""
+        first, options = next(rows, None), self._options
+        batches = [] if first is None else spilled(first.schema, chain([first], rows)).to_batches()
+        if self._spec.primary_key and options.guarantee is None:
+            # A transaction that is tried again writes the same rows by key.
+            options = replace(options, guarantee="at-least-once")
+        with closing(JdbcCommitter(self._spec, self._server, options, query_id)) as committer:
+            committer.write(0, batches)
+            committer.forget()
 
 
 class JdbcCommitter(SinkCommitter):

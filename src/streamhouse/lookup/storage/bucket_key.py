@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.storage.key_location import hashed_fields
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.evolution import name_mapping
 from streamhouse.paimon.write.bucket_hash import bucket_of
-from streamhouse.paimon.write.buckets import BucketRefusal
+from streamhouse.paimon.write.buckets import BucketRefusal, bucket_fields
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,35 @@ def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | BucketRefusal:
     if spec.lookup.row_keys_sql is None:
         return BucketRefusal("its keys come from another lookup, or the rows from a UNION ALL")
     return BucketKey(fields, table.bucket)
+
+
+def hashed_fields(table: Table) -> tuple[pa.Field, ...] | BucketRefusal:
+    """The fields whose values determine the bucket of a key, if the table has such fields."""
+    fields = bucket_fields(table)
+    if isinstance(fields, BucketRefusal):
+        return fields
+    for field in fields:
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+            return BucketRefusal(
+                f"timestamps are compared in microseconds, and {field.name} has more digits"
+            )
+    for schema_id in range(table.schema_id):
+        changed = _changed(table, schema_id, fields)
+        if changed is not None:
+            return BucketRefusal(
+                f"the type of {changed} has changed, and files have buckets by both"
+            )
+    return fields
+
+
+def _changed(table: Table, schema_id: int, fields: Sequence[pa.Field]) -> str | None:
+    """The first of these columns that had another type in an older version of the schema."""
+    old = table.versions.find(schema_id)
+    if old is None:
+        return None
+    names = name_mapping(table, schema_id, old.arrow_schema.names)
+    types = {names[field.name]: field.type for field in old.arrow_schema}
+    return next((f.name for f in fields if types.get(f.name, f.type) != f.type), None)
 
 
 def _in_column_type(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:

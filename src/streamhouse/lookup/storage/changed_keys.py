@@ -55,8 +55,6 @@ def keys_changed_between(
     table, snapshots = after.table, between(before, after)
     if snapshots is None or not table.primary_key:
         return None
-    if _lacks_changelog(table, snapshots):
-        return None
     hidden = hides_new_rows(table)
     visible_kind = "COMPACT" if hidden else "APPEND"
     if not any(snapshot.commit_kind == visible_kind for snapshot in snapshots):
@@ -112,7 +110,7 @@ def few_changes_between(before: Version, after: Version, follows: bool = True) -
     if snapshot is None or (snapshot.total_record_count or 0) <= FEW_ROWS:
         return True
     snapshots = between(before, after) if follows else None
-    if snapshots is None or _lacks_changelog(table, snapshots):
+    if snapshots is None:
         return False
     if hides_new_rows(table):
         return sum(later.changelog_record_count or 0 for later in snapshots) <= FEW_ROWS
@@ -128,7 +126,8 @@ def between(before: Version, after: Version, evolved: bool = False) -> list[Snap
     `evolved`: a change of the schema changes none of the columns that are read.
 
     So it is after an overwrite, a rollback, a schema change, snapshot or record expiry, for the
-    compaction after a DELETE without the DELETE, and for more than `MOST_SNAPSHOTS` snapshots.
+    compaction after a DELETE without the DELETE, for a compaction that makes rows visible without
+    a changelog that has them, and for more than `MOST_SNAPSHOTS` snapshots.
     """
     table, first, last = after.table, _id(before), _id(after)
     if not 0 < first <= last or last - first > MOST_SNAPSHOTS:
@@ -145,13 +144,9 @@ def between(before: Version, after: Version, evolved: bool = False) -> list[Snap
     expiring = "record-level.expire-time" in table.options and "COMPACT" in kinds
     # The keys that a purge removes are in the snapshot before it.
     purged = bool(later) and later[0].purges
-    return None if "OVERWRITE" in kinds or expiring or purged else later
-
-
-def _lacks_changelog(table: Table, snapshots: Sequence[Snapshot]) -> bool:
-    """Whether a compaction made rows visible without a changelog that contains them."""
-    has_changelog = producer(table.options) in PRODUCED or not hides_new_rows(table)
-    return not has_changelog and any(snapshot.commit_kind == "COMPACT" for snapshot in snapshots)
+    unrecorded = hides_new_rows(table) and producer(table.options) not in PRODUCED
+    unknown = "OVERWRITE" in kinds or expiring or purged or (unrecorded and "COMPACT" in kinds)
+    return None if unknown else later
 
 
 def _id(version: Version) -> int:

@@ -13,63 +13,68 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
+from streamhouse.lookup import partitions
+from streamhouse.lookup.partitions import Partition
+from streamhouse.lookup.storage.bucket_key import BucketKey, hashed_fields
 from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, last_changes
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.evolution import current_columns, name_mapping
-from streamhouse.paimon.storage.split_files import BucketHeader, bucket_folder
-from streamhouse.paimon.write.bucket_hash import bucket_of
-from streamhouse.paimon.write.buckets import BucketRefusal, bucket_fields
+from streamhouse.paimon.schema.evolution import current_columns
+from streamhouse.paimon.storage.split_files import BucketHeader
+from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.source import ROW_KIND
 
+ANY = "*"
 Group = tuple[str, int]
-"""A partition's folder and a bucket; `*` and -1 where the key does not determine them."""
-
-
+"""A partition's folder and a bucket; `ANY` and -1 where the key does not determine them."""
+ALL_ROWS: Group = (ANY, -1)
 KEYS_PER_READ = 5_000
 
 
 @dataclass(frozen=True)
 class Groups:
-    """How the rows of a table are grouped by the columns of a key."""
+    """How the rows of a table are grouped: by partition, by bucket, by both, or not at all."""
 
-    partition: tuple[str, ...]
-    bucket_key: tuple[str, ...]
-    buckets: int
-
+    partition: tuple[str, ...] = ()
+    bucket: BucketKey | None = None
     blank: str = "__DEFAULT_PARTITION__"
 
     @classmethod
-    def of(cls, table: Table, key: Sequence[str], splits: Sequence[bytes]) -> Groups:
+    def of(
+        cls, table: Table, key: Sequence[str], splits: Sequence[bytes], buckets: int = 0
+    ) -> Groups:
         """Groups by partition and bucket if `key` has the columns that determine them.
 
-        `splits` are those of the version that is to be read.
+        `splits` are those of the version that is to be read, `buckets` is the number of buckets, by
+        default that of the table.
         """
         names = table.partition_keys
         by_partition = all(
             name in key and _is_plain_text(table.arrow_schema.field(name).type) for name in names
         )
-        fields = hashed_fields(table)
-        columns = () if isinstance(fields, BucketRefusal) else tuple(field.name for field in fields)
+        fields, count = hashed_fields(table), buckets or table.bucket
         # A partition may still have another number of buckets, with which it was written.
-        by_bucket = set(columns) <= set(key) and all(
-            BucketHeader.parse(split).total == table.bucket for split in splits
-        )
+        bucket = None if isinstance(fields, BucketRefusal) else BucketKey(fields, count)
+        if bucket is not None and not (
+            {field.name for field in bucket.fields} <= set(key)
+            and all(BucketHeader.parse(split).total == count for split in splits)
+        ):
+            bucket = None
         blank = table.options.get("partition.default-name", cls.blank)
-        return cls(names if by_partition else (), columns if by_bucket else (), table.bucket, blank)
+        return cls(names if by_partition else (), bucket, blank)
 
     def split(self, keys: pa.Table) -> dict[Group, Any]:
-        """The row numbers of the keys of each group."""
+        """The row numbers of the keys of each group; a bucket key with a null has bucket -1."""
         if keys.num_rows == 0:
             return {}
-        buckets = np.full(keys.num_rows, -1, np.int64)
-        if self.bucket_key:
-            columns = [keys.column(name).combine_chunks() for name in self.bucket_key]
-            buckets = bucket_of(columns, self.buckets)
+        buckets, count = np.full(keys.num_rows, -1, np.int64), 0
+        if self.bucket is not None:
+            count = self.bucket.buckets
+            buckets = self.bucket.tasks(keys, count)
         codes, folders = self._folders(keys)
-        group_codes = codes * (max(self.buckets, 1) + 1) + buckets + 1
+        group_codes = codes * (count + 1) + buckets + 1
         order = np.argsort(group_codes, kind="stable")
         bounds = np.flatnonzero(np.diff(group_codes[order])) + 1
         groups: dict[Group, Any] = {}
@@ -80,16 +85,16 @@ class Groups:
 
     def group_of(self, split: bytes) -> Group:
         """The group of a serialised split."""
-        partition, _, bucket = bucket_folder(split).rpartition("/")
-        number = int(bucket.removeprefix("bucket-")) if self.bucket_key else -1
+        header = BucketHeader.parse(split)
+        number = -1 if self.bucket is None else header.number
         if not self.partition:
-            return "*", number
-        parts = partition.split("/")[-len(self.partition) :]
+            return ANY, number
+        parts = header.folder.split("/")[-1 - len(self.partition) : -1]
         return "/".join(unquote(part) for part in parts), number
 
     def _folders(self, keys: pa.Table) -> tuple[Any, list[str]]:
         if not self.partition:
-            return np.zeros(keys.num_rows, np.int64), ["*"]
+            return np.zeros(keys.num_rows, np.int64), [ANY]
         parts = []
         for name in self.partition:
             text = keys.column(name).cast(pa.string())
@@ -100,67 +105,50 @@ class Groups:
         return joined.indices.to_numpy().astype(np.int64), joined.dictionary.to_pylist()
 
 
-def hashed_fields(table: Table) -> tuple[pa.Field, ...] | BucketRefusal:
-    """The fields whose values determine the bucket of a key, if the table has such fields."""
-    fields = bucket_fields(table)
-    if isinstance(fields, BucketRefusal):
-        return fields
-    for field in fields:
-        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            return BucketRefusal(
-                f"timestamps are compared in microseconds, and {field.name} has more digits"
-            )
-    for schema_id in range(table.schema_id):
-        changed = _changed(table, schema_id, fields)
-        if changed is not None:
-            return BucketRefusal(
-                f"the type of {changed} has changed, and files have buckets by both"
-            )
-    return fields
-
-
-def _changed(table: Table, schema_id: int, fields: Sequence[pa.Field]) -> str | None:
-    """The first of these columns that had another type in an older version of the schema."""
-    old = table.versions.find(schema_id)
-    if old is None:
-        return None
-    names = name_mapping(table, schema_id, old.arrow_schema.names)
-    types = {names[field.name]: field.type for field in old.arrow_schema}
-    return next((f.name for f in fields if types.get(f.name, f.type) != f.type), None)
-
-
 def _is_plain_text(data_type: pa.DataType) -> bool:
     """Whether a partition's folder shows the value as text, unlike dates and timestamps."""
     return bool(pa.types.is_integer(data_type) or pa.types.is_string(data_type))
 
 
-class KeyReader:
-    """Reads `columns` of one snapshot; they have the names of schema version `planned`.
-
-    `key` are the columns of the primary key, all of them among `columns`.
-    """
+class GroupReader:
+    """Reads `columns` of one version of a table, group by group, or by key."""
 
     def __init__(
         self,
-        table: Table,
-        snapshot: int,
+        version: Version,
         columns: Sequence[str],
         key: Sequence[str],
         planned: int | None,
+        chosen: Sequence[Partition] | None = None,
+        buckets: int = 0,
     ) -> None:
-        self._table, self._snapshot = table, snapshot
-        self._key = list(key)
-        self._current_names = current_columns(table, planned, columns)
-        self.schema = schema_of(table, columns, planned)
+        """Rows are grouped by the columns `key`, and by their buckets only if all have `buckets`.
+
+        To read by key, `key` is the primary key. It is among `columns`, as are the partition keys
+        if only the partitions `chosen` are read. Columns have the names of schema version
+        `planned`. `buckets`: by default, the table's number of buckets.
+        """
+        self._version, self._table = version, version.table
+        self._key, self._chosen, self._buckets = list(key), chosen, buckets
+        self._current_names = current_columns(version.table, planned, columns)
+        self.schema = schema_of(version.table, columns, planned)
+
+    @cached_property
+    def _condition(self) -> Filter | None:
+        chosen = self._chosen
+        return None if chosen is None else partitions.condition(self._table, chosen)
 
     @cached_property
     def _splits(self) -> list[bytes]:
-        return self._table.splits(self._snapshot)
+        snapshot = self._version.snapshot
+        if snapshot is None or (self._chosen is not None and not self._chosen):
+            return []
+        return self._table.splits(snapshot.id, filter=self._condition)
 
     @cached_property
     def groups(self) -> Groups:
         """How keys are grouped by partition and bucket."""
-        return Groups.of(self._table, self._key, self._splits)
+        return Groups.of(self._table, self._key, self._splits, self._buckets)
 
     @cached_property
     def _splits_by_group(self) -> dict[Group, list[bytes]]:
@@ -199,10 +187,17 @@ class KeyReader:
         """The filter by which the Rust core finds keys; None if it has none for their types."""
         return keys_filter((self._table.arrow_schema.field(name) for name in self._key), keys)
 
+    def of_chosen(self, rows: pa.Table) -> pa.Table:
+        """The rows of the chosen partitions."""
+        if self._chosen is None:
+            return rows
+        return rows.filter(partitions.mask(rows, self._table, self._chosen))
+
     def _read(self, splits: Sequence[bytes], filter: Filter | None) -> Iterator[pa.RecordBatch]:
-        if splits:
-            for batch in self._table.read(self._current_names, splits=splits, filter=filter):
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+        found = filter or self._condition
+        for batch in self._table.read(self._current_names, splits=splits, filter=found):
+            rows = pa.Table.from_arrays(batch.columns, schema=self.schema)
+            yield from self.of_chosen(rows).to_batches()
 
 
 def rows_changed_between(
@@ -229,7 +224,7 @@ def rows_changed_between(
     if keys is None or after.snapshot is None or keys.num_rows > most:
         return None
     keys = keys.group_by(list(key)).aggregate([])
-    return keys, KeyReader(after.table, after.snapshot.id, columns, key, planned).rows_of(keys)
+    return keys, GroupReader(after, columns, key, planned).rows_of(keys)
 
 
 def schema_of(table: Table, columns: Sequence[str], planned: int | None) -> pa.Schema:

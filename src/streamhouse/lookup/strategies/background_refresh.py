@@ -8,14 +8,14 @@ long the batch takes.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from streamhouse.lookup.dimension import Dimension
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.strategies.full import FullDimension
+from streamhouse.lookup.strategies.table_dimension import TableDimension
 
 log = logging.getLogger("streamhouse.lookup")
 
@@ -23,36 +23,26 @@ Pinned: TypeAlias = tuple[int, Sequence[Partition] | None]
 """The version that a batch joins: a snapshot (0: before the first) and partitions (None: all)."""
 
 
-class BackgroundLoad:
-    """Prepares the dimension of a `version` in a thread, by `work`."""
+@dataclass(frozen=True)
+class Successor:
+    """A dimension that `load` prepares for a version.
 
-    def __init__(
-        self, version: Pinned, dimension: Dimension, work: Callable[[], None], awaited: bool
-    ) -> None:
-        """`awaited`: a batch waits for this load, as the current dimension is not faster."""
-        self.version, self.awaited = version, awaited
-        self._dimension, self._work = dimension, work
-        self._failed = False
-        self._thread = threading.Thread(target=self._run, name="streamhouse-lookup", daemon=True)
-        self._thread.start()
+    `awaited`: a batch waits for it, as the current dimension is not faster.
+    """
 
-    @property
-    def done(self) -> bool:
-        """Whether the load has ended, also by failure: then the batch that needs it reports why."""
-        return not self._thread.is_alive()
+    version: Pinned
+    dimension: FullDimension
+    load: Future[None]
+    awaited: bool
 
-    def result(self) -> Dimension | None:
+    def result(self) -> FullDimension | None:
         """The dimension, which the caller must close; None if the load failed. Waits for it."""
-        self._thread.join()
-        return None if self._failed else self._dimension
-
-    def _run(self) -> None:
-        try:
-            self._work()
-        except Exception as error:  # noqa: BLE001
-            # The batch that joins this version loads it itself, and fails with the reason.
-            self._failed = True
-            log.info("a dimension could not be loaded in the background: %s", error)
+        error = self.load.exception()
+        if error is None:
+            return self.dimension
+        # The batch that joins this version loads it itself, and fails with the reason.
+        log.info("a dimension could not be loaded in the background: %s", error)
+        return None
 
 
 class DoubleBufferedDimension:
@@ -62,18 +52,25 @@ class DoubleBufferedDimension:
     before a batch would have to wait for that.
     """
 
-    def __init__(self, dimension: Dimension, merge_early: bool = False) -> None:
+    def __init__(self, dimension: TableDimension, merge_early: bool = False) -> None:
         self.current = dimension
         self._merge_early = merge_early
         self._part: tuple[int, int] | None = None
-        self._successor: BackgroundLoad | None = None
+        self._successor: Successor | None = None
+        self._threads = ThreadPoolExecutor(1, "streamhouse-lookup")
 
     def at(self, version: Pinned, next_version: Pinned | None = None) -> None:
         """Switch to a batch's version; start loading `next_version`, which a later batch joins."""
-        self._take_over(version, next_version)
+        successor = self._successor
+        # A load that still runs, and that no batch waits for, is not stopped.
+        if successor is not None and successor.version != next_version:
+            done = successor.load.done()
+            if successor.version[0] <= version[0] and (done or successor.awaited):
+                self._take_over(successor)
+            elif done:
+                self._drop_successor()
         snapshot, chosen = version
         self.current.at(snapshot or None, chosen)
-        self._close_unused(next_version)
         if self._successor is None:
             self._prepare(version, next_version)
 
@@ -83,7 +80,7 @@ class DoubleBufferedDimension:
         if not isinstance(self.current, FullDimension):
             # It loads nothing in advance.
             return True
-        return successor is not None and successor.version == next_version and successor.done
+        return successor is not None and successor.version == next_version and successor.load.done()
 
     def take(self, task: int, count: int) -> None:
         """With a bucket shuffle, use the buckets of one task of `count`."""
@@ -93,22 +90,11 @@ class DoubleBufferedDimension:
     def close(self) -> None:
         """Close both dimensions; waits for the end of a load."""
         self._drop_successor()
+        self._threads.shutdown()
         self.current.close()
 
-    def _take_over(self, version: Pinned, next_version: Pinned | None) -> None:
-        """Switch to the successor, unless it is for `next_version` or newer than `version`.
-
-        Waits for its load if that was started with `awaited`.
-        """
-        successor = self._successor
-        if (
-            successor is None
-            or successor.version == next_version
-            or successor.version[0] > version[0]
-        ):
-            return
-        if not successor.done and not successor.awaited:
-            return
+    def _take_over(self, successor: Successor) -> None:
+        """Switch to the successor, whose load may still have to end."""
         self._successor, newer = None, successor.result()
         if newer is not None:
             self.current.close()
@@ -116,12 +102,6 @@ class DoubleBufferedDimension:
             if self._part is not None:
                 # The successor has loaded the parts of all tasks, and the last one is selected.
                 self.take(*self._part)
-
-    def _close_unused(self, next_version: Pinned | None) -> None:
-        """Close a successor that no batch waits for; a load that still runs is not stopped."""
-        successor = self._successor
-        if successor is not None and successor.version != next_version and successor.done:
-            self._drop_successor()
 
     def _drop_successor(self) -> None:
         successor, self._successor = self._successor, None
@@ -135,9 +115,10 @@ class DoubleBufferedDimension:
         if not isinstance(current, FullDimension):
             return
         if next_version is not None:
-            successor, (snapshot, chosen) = current.next_version(), next_version
-            work = partial(successor.at, snapshot or None, chosen)
-            self._successor = BackgroundLoad(next_version, successor, work, True)
+            dimension, (snapshot, chosen) = current.next_version(), next_version
+            load = self._threads.submit(dimension.at, snapshot or None, chosen)
+            self._successor = Successor(next_version, dimension, load, True)
         elif self._merge_early and current.should_merge:
-            copied = current.copied()
-            self._successor = BackgroundLoad(version, copied, copied.merge, False)
+            dimension = current.copied()
+            load = self._threads.submit(dimension.merge)
+            self._successor = Successor(version, dimension, load, False)

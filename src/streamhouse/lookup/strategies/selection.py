@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
-from streamhouse.lookup.dimension import CAST_OTHER, Dimension, DimensionSpec, is_server
+from streamhouse.lookup.dimension import CAST_OTHER, DimensionSpec, is_server
 from streamhouse.lookup.options import CacheOptions, RefreshRule, size_text
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.partial import PartialDimension
+from streamhouse.lookup.strategies.table_dimension import TableDimension
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.sql.plan import LookupJoin
@@ -101,13 +102,8 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     return choice
 
 
-def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
-    """Open the dimension of one process with the selected strategy; executors."""
-    if choice.strategy == SERVER:
-        # The modules for MySQL are slow to import.
-        from streamhouse.lookup.strategies.server_lookup import ServerDimension
-
-        return ServerDimension(spec)
+def open_dimension(spec: DimensionSpec, choice: Choice) -> TableDimension:
+    """Open a Paimon table in one process with the selected strategy; executors."""
     options = CacheOptions.parse(spec.open().options, spec.lookup.options)
     if choice.strategy == PARTIAL:
         return PartialDimension(spec, options)

@@ -18,8 +18,7 @@ from streamhouse.connectors.jdbc.options import JdbcOptions, check_hint, parse
 from streamhouse.connectors.jdbc.reader import JdbcReader, Key
 from streamhouse.connectors.registry import effective_options
 from streamhouse.errors import OptionError
-from streamhouse.lookup.dimension import CAST_OTHER, Dimension, DimensionSpec, ServerRows
-from streamhouse.lookup.partitions import Partition
+from streamhouse.lookup.dimension import CAST_OTHER, DimensionSpec, ServerRows
 from streamhouse.sql.plan import LookupJoin
 
 Rows = tuple[tuple[Any, ...], ...]
@@ -90,8 +89,8 @@ class Cache:
             self._entries.popitem(last=False)
 
 
-class ServerDimension(Dimension):
-    """A MySQL table on which the keys of each chunk are looked up; see the module."""
+class ServerDimension:
+    """A MySQL table on which the keys of each chunk are looked up; see the module. Executors."""
 
     keyed = True
 
@@ -105,15 +104,13 @@ class ServerDimension(Dimension):
         self._answers: dict[Key, Rows] = {}
         self._recorded: pa.Table | None = None
 
-    def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
-        """Does nothing: a server has no snapshots."""
-
     def begin(self, recorded: pa.Table | None = None) -> None:
         """Start a batch; `recorded` is what it found when it ran before, None in its first run."""
         self._answers.clear()
         self._recorded = recorded
 
     def rows(self, keys: pa.Table | None) -> pa.Table:
+        """The rows that have one of these keys, maybe with others; as `TableDimension.rows`."""
         if self._recorded is not None:
             return self._recorded
         assert keys is not None
@@ -131,6 +128,7 @@ class ServerDimension(Dimension):
         return ServerRows(len(self._answers), _table(all_rows, self._opened().schema))
 
     def close(self) -> None:
+        """Close the connection."""
         table, self._table = self._table, None
         if table is not None:
             table.close()

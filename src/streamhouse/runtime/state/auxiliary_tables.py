@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.conditions import Filter, all_of
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.storage.lock import commit_lock
@@ -33,6 +34,26 @@ BY_QUERY = {
 UNMATCHED = "unmatched"
 _LATE = re.compile(r"__late(_\d+)?")
 _OF_UNMATCHED = {"_attempts", "_missed_at"}
+
+
+def rows_of_query(
+    table: Table,
+    column: str,
+    query_id: str,
+    columns: Sequence[str] | None = None,
+    *conditions: Filter,
+    snapshot: int | None = None,
+) -> pa.Table:
+    """The rows of one query, whose id `column` has, as of a snapshot (None: the newest).
+
+    `conditions` prune files; others than that of the query must be checked again.
+    """
+    batches: Iterable[pa.RecordBatch] = ()
+    if snapshot is not None or table.latest_snapshot_id() is not None:
+        own = {"method": "equal", "field": column, "literals": [query_id]}
+        batches = table.read(columns, snapshot, all_of([own, *conditions]))
+    rows = pa.Table.from_batches(batches, table.read_schema(columns))
+    return rows.filter(pc.equal(rows.column(column), query_id))
 
 
 def remove_rows(target: TableAddress, queries: Collection[str]) -> None:

@@ -33,6 +33,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.state.auxiliary_tables import rows_of_query
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.source import Offset, of_kind
@@ -285,9 +286,7 @@ def removals(lineage: Table, user: str, before: int) -> pa.Table | None:
     The definition is stored on the first row of its fingerprint. If that row is removed, the
     definition moves to the first remaining row of the fingerprint.
     """
-    condition = {"method": "equal", "field": "query_id", "literals": [user]}
-    rows = pa.Table.from_batches(lineage.read(filter=condition), schema=lineage.read_schema())
-    rows = rows.filter(pc.equal(rows.column("query_id"), user)).sort_by("batch_id")
+    rows = rows_of_query(lineage, "query_id", user).sort_by("batch_id")
     expired = rows.filter(pc.less(rows.column("batch_id"), before)).slice(0, _MOST_ROWS)
     if expired.num_rows < LEAST:
         return None

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +25,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lineage
+from streamhouse.runtime.state.auxiliary_tables import rows_of_query
 from streamhouse.source import of_kind
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import Column, LookupJoin
@@ -92,7 +92,7 @@ class LookupJournal:
     def first_kept(self) -> int:
         """The first batch whose rows have not been removed; 0 if there are none."""
         table = self._address.open()
-        rows = self._scan(table, [QUERY, BATCH], self._query_filter())
+        rows = rows_of_query(table, QUERY, self._user, [QUERY, BATCH])
         first = pc.min(rows.column(BATCH)).as_py()
         return 0 if first is None else int(first)
 
@@ -126,34 +126,22 @@ class LookupJournal:
             return None
         end = min(oldest_commit, batch - KEPT_BATCHES)
         before = {"method": "lessThan", "field": BATCH, "literals": [end]}
-        rows = self._scan(table, list(KEY), self._query_filter(before))
+        rows = rows_of_query(table, QUERY, self._user, KEY, before)
         rows = rows.filter(pc.less(rows.column(BATCH), end))
         if rows.num_rows < lineage.LEAST:
             return None
         return of_kind(rows, "-D")
 
-    def _query_filter(self, *more: Mapping[str, Any]) -> Mapping[str, Any]:
-        of_query = {"method": "equal", "field": QUERY, "literals": [self._user]}
-        return {"method": "and", "children": [of_query, *more]}
-
     def _read(self, table: Table, first: int, end: int) -> pa.Table:
-        rows = self._scan(
+        rows = rows_of_query(
             table,
-            [column.name for column in COLUMNS],
-            self._query_filter(
-                {"method": "greaterOrEqual", "field": BATCH, "literals": [first]},
-                {"method": "lessThan", "field": BATCH, "literals": [end]},
-            ),
+            QUERY,
+            self._user,
+            None,
+            {"method": "greaterOrEqual", "field": BATCH, "literals": [first]},
+            {"method": "lessThan", "field": BATCH, "literals": [end]},
         )
         return rows.sort_by([(BATCH, "ascending"), (PIECE, "ascending")])
-
-    def _scan(self, table: Table, columns: list[str], condition: Mapping[str, Any]) -> pa.Table:
-        """Read the query's rows; filters again, since pushdown may pass rows of other queries."""
-        batches = (
-            [] if table.latest_snapshot_id() is None else table.read(columns, filter=condition)
-        )
-        rows = pa.Table.from_batches(batches, schema=table.read_schema(columns))
-        return rows.filter(pc.equal(rows.column(QUERY), self._user))
 
     def _results(self, rows: pa.Table, batch: int) -> dict[str, pa.Table]:
         of_batch = rows.filter(pc.equal(rows.column(BATCH), batch))

@@ -20,6 +20,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import column_ids
+from streamhouse.runtime.state.auxiliary_tables import rows_of_query
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import (
@@ -157,10 +158,7 @@ class PendingRows:
     def read(self, snapshot: int, columns: Sequence[str] | None = None) -> pa.Table:
         """The query's pending rows as of a snapshot, sorted by row id."""
         table = self._address.follow()
-        condition = {"method": "equal", "field": QUERY, "literals": [self._query_id]}
-        batches = list(table.read(columns, snapshot=snapshot, filter=condition))
-        rows = pa.Table.from_batches(batches, schema=table.read_schema(columns))
-        rows = rows.filter(pc.equal(rows.column(QUERY), self._query_id))
+        rows = rows_of_query(table, QUERY, self._query_id, columns, snapshot=snapshot)
         return rows.sort_by(ROW_ID)
 
     def due(self, snapshot: int, now_ms: int) -> pa.Table:

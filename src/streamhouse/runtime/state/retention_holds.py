@@ -6,8 +6,8 @@ these tables (`paimon.changelog.consumers`), which snapshot expiry respects:
 
 - at tables that it writes: at a snapshot that was the newest when Spark's commit log had all
   committed batches, so the commits of an interrupted batch come after it;
-- at its sources: at the end offset of the last batch in Spark's commit log;
-- at tables that it looks up: at the snapshot that this batch joined.
+- at tables that it reads: at the snapshot from which the batch after the last one in Spark's commit
+  log goes on, or which this batch joined.
 
 Consumers only move forward, with a delay of some seconds; a crash leaves them where they are.
 """
@@ -17,8 +17,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 from streamhouse.errors import DataLossError
 from streamhouse.lookup.options import RefreshRule
@@ -40,7 +41,43 @@ GRACE_S = 30.0
 """How long a query must be idle before the consumers of its inputs move to the newest snapshots:
 longer than the time from the planning of a batch to its entry in Spark's offset log."""
 
-_Key = tuple[tuple[tuple[str, str], ...], str]
+_Key: TypeAlias = tuple[tuple[tuple[str, str], ...], str]
+ReadPositions: TypeAlias = Callable[[Offset], Iterable[tuple[TableAddress, int]]]
+"""The tables that a batch reads which begins, or has ended, at an offset, each with a snapshot."""
+
+
+@dataclass(frozen=True)
+class HeldTables:
+    """The tables of a query at which it has consumers.
+
+    `idle` are those whose newest snapshots the next batch reads if the query was idle. `read`: see
+    `ReadPositions`. `recognised`: an interrupted batch must find its commit in `written`.
+    """
+
+    written: Sequence[TableAddress]
+    read: ReadPositions
+    idle: Sequence[TableAddress] = ()
+    recognised: bool = True
+
+    @classmethod
+    def of(cls, spec: QuerySpec, source: Source) -> HeldTables:
+        """Those of a continuous query with an open source."""
+
+        def read(offset: Offset) -> Iterable[tuple[TableAddress, int]]:
+            if isinstance(source, PaimonSource) and spec.source.address is not None:
+                yield spec.source.address, source.oldest_needed(source_offset(offset))
+            for lookup, address in spec.pinned:
+                pinned = offset["dims"].get(lookup.relation, 0) if offset else _newest(address)
+                yield address, int(pinned)
+            if spec.pending is not None and offset and offset["pending"]:
+                yield spec.pending, int(offset["pending"])
+
+        # By its refresh rule, an idle query may join an old snapshot for a long time.
+        idle = [at for lookup, at in spec.pinned if not RefreshRule.of(lookup).allows_older]
+        idle += [] if spec.pending is None else [spec.pending]
+        # The source offset determines what is needed, also if the source is looked up too.
+        sources = set(map(_key, spec.source_tables))
+        return cls(spec.written, read, [at for at in idle if _key(at) not in sources])
 
 
 @dataclass(frozen=True)
@@ -49,123 +86,89 @@ class _Candidate:
 
     batch: int
     at: float
-    positions: dict[_Key, int]
+    positions: Mapping[_Key, int]
 
 
 class RetentionHolds:
     """Manages the consumers of one query; driver only, thread-safe."""
 
     def __init__(
-        self, spec: QuerySpec, checkpoint: Checkpoint, source: Source, progress: QueryProgress
+        self, query_id: str, tables: HeldTables, checkpoint: Checkpoint, progress: QueryProgress
     ) -> None:
-        self._spec, self._progress = spec, progress
-        self._checkpoint = checkpoint
-        self._source = source if isinstance(source, PaimonSource) else None
-        self._id = query_consumer(spec.query_id)
-        self._pinned_by_rule = [
-            address for lookup, address in spec.pinned if RefreshRule.of(lookup).allows_older
-        ]
+        self._query_id, self._id = query_id, query_consumer(query_id)
+        self._tables, self._checkpoint, self._progress = tables, checkpoint, progress
         self._lock = threading.Lock()
-        self._held_at = 0.0
-        self._moved_at = 0.0
+        self._held_at = self._noted_at = float("-inf")
+        self._before: Mapping[_Key, int] = {}
         self._candidate: _Candidate | None = None
+        self._kept: Offset | None = None
+        self._addresses = {_key(address): address for address in (*tables.written, *tables.idle)}
         self._positions: dict[_Key, int] = {}
+
+    def keep(self, offset: Offset | None) -> None:
+        """Keep what is read from an earlier offset, too; None: no more."""
+        self._kept = offset
 
     def prepare(self) -> None:
         """Create the consumers at all tables, before the query starts.
 
         Raises the `DataLossError` of `first_position`.
         """
-        positions: dict[_Key, int] = {}
-        for address in self._spec.written:
-            if Consumers(address.follow()).get(self._id) is None:
-                _lower(positions, address, self._first_position(address.open()))
+        positions = {
+            _key(address): self._first_position(address.open())
+            for address in self._tables.written
+            if Consumers(address.follow()).get(self._id) is None
+        }
         logged = self._checkpoint.logs.logged()
         committed = self._checkpoint.logs.last_committed()
         replayable = [offset for number, offset in logged.items() if number >= committed]
         for offset in replayable or [{}]:
-            self._read_positions(positions, offset)
+            self._lower_to_read(positions, offset)
         self._move_consumers(positions)
 
-    def batch_begins(self, last: Offset) -> None:
-        """Move the consumers forward; call it before a batch's first commit.
-
-        `last` is the end offset of the previous batch, which Spark has written to its commit log
-        before it begins this one.
-        """
-        if not self._progress.replayed or time.monotonic() - self._moved_at < EVERY_S:
-            return
-        positions: dict[_Key, int] = {}
-        for address in self._spec.written:
-            _lower(positions, address, address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1)
-        self._read_positions(positions, last)
-        self._move_consumers(positions)
-
-    def batch_done(self, end: Offset) -> None:
-        """Note that the batch up to `end` has been committed to all its tables."""
-        if self._source is not None:
-            self._source.store_progress(source_offset(end))
+    def batch_begins(self) -> None:
+        """Note the newest snapshots of the tables that a batch writes; before its first commit."""
+        if self._progress.replayed and time.monotonic() - self._noted_at >= EVERY_S:
+            self._noted_at = time.monotonic()
+            self._before = {_key(at): _newest(at) for at in self._tables.written}
 
     def tick(self) -> bool:
-        """Refresh the consumers if due, and move them forward while the query is idle.
-
-        Returns whether that was due.
-        """
+        """Refresh the consumers if due, and move them forward; returns whether it was due."""
         if time.monotonic() - self._held_at < EVERY_S:
             return False
-        newest = {
-            _key(address): address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1
-            for address in (*self._spec.written, *(table for _, table in self._spec.pinned))
-        }
-        batch = self._checkpoint.logs.last_committed()
-        if self._checkpoint.logs.last_logged() > batch:
-            self._candidate = None
-            self._move_consumers({})
-            return True
-        self._progress.replayed = True
-        read = self._spec.pending
-        written = {_key(at) for at in self._spec.written if at != read}
-        positions = {key: position for key, position in newest.items() if key in written}
+        tables, logs = self._tables, self._checkpoint.logs
+        # Before the logs are read: then the commits up to here are of batches that they have.
+        newest = {_key(at): _newest(at) for at in (*tables.written, *tables.idle)}
+        batch = logs.last_committed()
+        running = logs.last_logged() > batch
+        idle, written = set(map(_key, tables.idle)), self._before if running else newest
+        positions = {key: at for key, at in written.items() if key not in idle}
+        if offset := self._kept or logs.last_offset():
+            self._lower_to_read(positions, offset)
         candidate, now = self._candidate, time.monotonic()
-        if candidate is None or candidate.batch != batch:
+        self._progress.replayed |= not running
+        if running:
+            self._candidate = None
+        elif candidate is None or candidate.batch != batch:
             self._candidate = _Candidate(batch, now, newest)
         elif now - candidate.at >= GRACE_S:
-            for key, position in candidate.positions.items():
-                positions[key] = min(positions.get(key, position), position)
+            positions |= {key: candidate.positions[key] for key in idle}
             self._candidate = _Candidate(batch, now, newest)
-        for address in self._pinned_by_rule:
-            # By its refresh rule, an idle query may join an old snapshot for a long time.
-            positions.pop(_key(address), None)
-        for address in self._spec.source_tables:
-            # The source offset determines what is needed, also if the source is looked up too.
-            positions.pop(_key(address), None)
         self._move_consumers(positions)
         return True
 
-    def _tables(self) -> dict[_Key, TableAddress]:
-        spec = self._spec
-        addresses = [*self._spec.written, *(address for _, address in spec.pinned)]
-        addresses += spec.source_tables
-        return {_key(address): address for address in addresses}
-
-    def _read_positions(self, positions: dict[_Key, int], offset: Offset) -> None:
+    def _lower_to_read(self, positions: dict[_Key, int], offset: Offset) -> None:
         """Lower `positions` to the snapshots that a batch from, or up to, `offset` reads."""
-        spec = self._spec
-        if self._source is not None and spec.source.address is not None:
-            needed = self._source.oldest_needed(source_offset(offset))
-            _lower(positions, spec.source.address, needed)
-        for lookup, address in spec.pinned:
-            pinned = offset["dims"].get(lookup.relation, 0) if offset else None
-            latest = address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1
-            _lower(positions, address, latest if pinned is None else max(1, int(pinned)))
-        if spec.pending is not None and offset and offset["pending"]:
-            _lower(positions, spec.pending, int(offset["pending"]))
+        for address, snapshot in self._tables.read(offset):
+            key = _key(address)
+            self._addresses.setdefault(key, address)
+            positions[key] = min(max(1, snapshot), positions.get(key, snapshot))
 
-    def _move_consumers(self, positions: dict[_Key, int]) -> None:
+    def _move_consumers(self, positions: Mapping[_Key, int]) -> None:
         """Move consumers to `positions`; those without a position stay, and are refreshed."""
         with self._lock:
-            written = {_key(address) for address in self._spec.written}
-            for key, address in self._tables().items():
+            written = set(map(_key, self._tables.written))
+            for key, address in self._addresses.items():
                 try:
                     known = self._positions.get(key, 0)
                     at, path = max(known, positions.get(key, 0)), self._checkpoint.path
@@ -177,13 +180,11 @@ class RetentionHolds:
                         raise
                     _LOG.debug("table %s is read without a consumer: %s", key[1], error)
             self._held_at = time.monotonic()
-            if positions:
-                self._moved_at = self._held_at
 
     def _first_position(self, table: Table) -> int:
-        if self._progress.replayed:
+        if self._progress.replayed or not self._tables.recognised:
             return table.latest_snapshot_id() or 1
-        return first_position(table, self._spec.query_id, self._checkpoint)
+        return first_position(table, self._query_id, self._checkpoint)
 
 
 def first_position(table: Table, query_id: str, checkpoint: Checkpoint) -> int:
@@ -207,10 +208,9 @@ def first_position(table: Table, query_id: str, checkpoint: Checkpoint) -> int:
     )
 
 
+def _newest(address: TableAddress) -> int:
+    return address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1
+
+
 def _key(address: TableAddress) -> _Key:
     return tuple(sorted(address.warehouse.items())), address.identifier
-
-
-def _lower(positions: dict[_Key, Any], address: TableAddress, position: int) -> None:
-    key = _key(address)
-    positions[key] = min(position, positions.get(key, position))

@@ -12,16 +12,19 @@ from streamhouse.connectors.bad_records import create_tables
 from streamhouse.connectors.base import BatchLog
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.kept_lookups import save_lookups
 from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.recorded_query import BoundTables, definition_json
-from streamhouse.runtime.state.retention_holds import RetentionHolds
+from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResults
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import report_loaded
@@ -44,6 +47,7 @@ class ContinuousQuery(JobQuery):
         target = self.spec.target if self.spec.sink is None else None
         self._last_commit = LastCommit(target, self.spec.query_id, checkpoint.path)
         self._lineage: Lineage | None = None
+        self._reported: TaskResults | None = None
         self._open = ExitStack()
 
     def use_shared(self, folder: Path) -> None:
@@ -83,7 +87,9 @@ class ContinuousQuery(JobQuery):
             ordered = spec.query.ordered and not spec.query.merging.grouped
             gathered = ordered or spec.one_task(planner.source)
             spec = self.spec = replace(spec, gathered=gathered)
-        self._holds = RetentionHolds(spec, self._checkpoint, planner.source, self.progress)
+        self._source = planner.source
+        tables = HeldTables.of(spec, planner.source)
+        self._holds = RetentionHolds(spec.query_id, tables, self._checkpoint, self.progress)
         self._holds.prepare()
         if spec.sink is None:
             self._lineage = Lineage(spec)
@@ -113,7 +119,7 @@ class ContinuousQuery(JobQuery):
 
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         before = self.progress.last_offset
-        retried(lambda: self._holds.batch_begins(before))
+        retried(self._holds.batch_begins)
         planned = {} if self.spec.shuffle is None else self._checkpoint.logs.newest()
         shuffled = planned != before and not planned.get(WHOLE, True)
         if shuffled:
@@ -129,8 +135,10 @@ class ContinuousQuery(JobQuery):
         if self.spec.query.scan.watermarks:
             note_found(self._checkpoint.path, end, batch.reports)
         self.progress.committed(end)
-        retried(lambda: self._holds.batch_done(end))
+        if isinstance(source := self._source, PaimonSource):
+            retried(lambda: source.store_progress(source_offset(end)))
         report_loaded(self._run.folder, end, batch.reports)
+        self._reported = batch
         # The tasks that write shuffled rows do not know how many changes were read.
         changes = None if shuffled else batch.total("changes")
         bad = sum(report.get("bad", 0) for report in batch.reports)
@@ -159,11 +167,19 @@ class ContinuousQuery(JobQuery):
             self._lineage.flush_if_due(self.pacing.flush_s)
         if retried(self._holds.tick):
             self._last_commit.note()
+            self._save_lookups()
 
     def stopped(self) -> None:
+        self._save_lookups()
         if self._lineage is not None:
             self._lineage.flush()
             self._last_commit.note()
+
+    def _save_lookups(self) -> None:
+        """Write what workers keep of the tables that the query looks up."""
+        batch, self._reported = self._reported, None
+        if batch is not None and self.spec.pinned:
+            save_lookups(self._checkpoint.path, self.spec, batch.end, batch.reports)
 
 
 def _described(spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> QueryDescription:

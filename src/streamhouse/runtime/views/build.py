@@ -21,8 +21,8 @@ from streamhouse.duckdb_engine import THREADS, Limits
 from streamhouse.errors import StreamhouseError
 from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.incremental import IncrementalRefresh
+from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.spark_data_source import SPEC
-from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.incremental import (
     address_of,
     compiled,
@@ -145,7 +145,7 @@ class Builder:
             self._served += 1
         self._wanted = report["end"] if report["stale"] else None
 
-    def tick(self, holds: ViewHolds) -> None:
+    def tick(self, holds: RetentionHolds) -> None:
         """Start a build if one is wanted and due; `holds` keep the snapshots that it reads."""
         wanted = self._wanted
         if wanted is None or self._running or not self._is_due:
@@ -166,7 +166,7 @@ class Builder:
         if process is not None:
             process.kill()
 
-    def _run(self, offset: Offset, holds: ViewHolds) -> None:
+    def _run(self, offset: Offset, holds: RetentionHolds) -> None:
         holds.keep(offset)
         try:
             problem = self._problem(offset)

@@ -1,4 +1,4 @@
-"""What all views, and queries that append, keep between refreshes: reported, and removed."""
+"""What views and lookups keep between batches: reported, and removed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
+from streamhouse.runtime.state.kept_lookups import LOOKUPS
 from streamhouse.state.manifest import Manifest
 from streamhouse.state.store import FOLDER, StateStore
 
 
 def kept_rows(warehouse: str, root: Path | None, view: str | None = None) -> list[dict[str, Any]]:
-    """What each view of a warehouse keeps, or one, `database.name`; by name.
+    """What each view, and each query with lookups, of a warehouse keeps, or one of them; by name.
 
-    `root` is the folder of checkpoints, by default that of the warehouse. The name of a query that
-    appends is that of its checkpoint.
+    `root` is the folder of checkpoints, by default that of the warehouse. The name of a query is
+    that of its checkpoint: its target, `database.name`.
     """
-    stores = (root or checkpoints_of(warehouse)).glob(f"*/{view or '*'}/{FOLDER}")
+    checkpoints = (root or checkpoints_of(warehouse)).glob(f"*/{view or '*'}")
+    stores = (path / name for path in checkpoints for name in (FOLDER, LOOKUPS))
     manifests = (
         (path.parent.name, StateStore(path).newest)
         for path in sorted(stores, key=lambda path: path.parent.name)
@@ -57,11 +59,12 @@ def _record(view: str, manifest: Manifest) -> dict[str, Any]:
         }
         for name, files in manifest.arrangements.items()
     ]
+    strategy = "incremental" if kept else "recomputed"
     return {
         "view": view,
         "batch": manifest.batch,
         "snapshots": snapshots,
-        "strategy": "incremental" if kept else "recomputed",
+        "strategy": "lookup" if "dims" in manifest.offset else strategy,
         "bytes": manifest.size,
         "files": len(manifest.files),
         "kept": kept,

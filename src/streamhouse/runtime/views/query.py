@@ -18,11 +18,11 @@ from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import shared_folder
 from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.replica import ReplicatedStore
+from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.state.table_writers import has_rows
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.build import Builder
-from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import OPEN_SINCE, ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
 from streamhouse.state.store import FOLDER, StateStore
@@ -97,7 +97,9 @@ class ViewQuery(JobQuery):
     def prepare(self) -> None:
         self._last_commit.check()
         self.progress.planner = ViewPlanner(self.spec)
-        self._holds = ViewHolds(self.spec, self._checkpoint, self.progress)
+        spec = self.spec
+        tables = HeldTables([spec.target], spec.read_positions, recognised=spec.plan.keyless)
+        self._holds = RetentionHolds(spec.query_id, tables, self._checkpoint, self.progress)
         self._holds.prepare()
         self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))

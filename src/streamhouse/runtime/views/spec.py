@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -87,6 +87,12 @@ class ViewSpec:
     def tables(self) -> dict[str, TableAddress]:
         """The input tables, each once, by warehouse and name."""
         return {table_key(at): at for at in self.inputs if at is not None}
+
+    def read_positions(self, offset: Offset) -> Iterable[tuple[TableAddress, int]]:
+        """The snapshot of each input table at an offset; the first one before all batches."""
+        vector = offset.get("vector", {})
+        for key, address in self.tables.items():
+            yield address, int(vector.get(key, {}).get("snapshot", 1))
 
     def address(self, scan: BoundedScan) -> TableAddress | None:
         """The table of a scan of the query, or of a further query of the plan; see `inputs`."""

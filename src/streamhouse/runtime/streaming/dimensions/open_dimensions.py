@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -26,11 +26,15 @@ class Dimensions:
         self._servers: dict[str, ServerDimension] = {}
         self._held: dict[str, DoubleBufferedDimension] = {}
         for spec, choice in zip(specs, choices, strict=True):
-            dimension, relation = open_dimension(spec, choice), spec.lookup.relation
+            relation = spec.lookup.relation
             if is_server(spec.lookup):
-                self._servers[relation] = cast("ServerDimension", dimension)
+                # The modules for MySQL are slow to import.
+                from streamhouse.lookup.strategies.server_lookup import ServerDimension
+
+                self._servers[relation] = ServerDimension(spec)
             else:
                 early = refresh_rule(spec.lookup, choice).behind > 0
+                dimension = open_dimension(spec, choice)
                 self._held[relation] = DoubleBufferedDimension(dimension, early)
 
     def at(self, end: Offset, recorded: Mapping[str, pa.Table] | None = None) -> None:
@@ -52,6 +56,10 @@ class Dimensions:
         """
         coming = ((relation, preloading_version(end, relation)) for relation in self._held)
         return [name for name, next_ in coming if next_ and self._held[name].loaded(next_)]
+
+    def kept(self) -> dict[str, list[tuple[int, int]]]:
+        """What this process keeps of each Paimon table, by relation; see `TableDimension.kept`."""
+        return {relation: held.current.kept() for relation, held in self._held.items()}
 
     def server_rows(self) -> dict[str, ServerRows]:
         """The rows that the batch has found on servers so far, by relation."""

@@ -113,19 +113,17 @@ class DimensionVersions:
 
 def pinned_partitions(offset: Offset, relation: str) -> list[Partition] | None:
     """The partitions of a lookup that a batch joins; None: all."""
-    found: Mapping[str, Sequence[Sequence[str | None]]] = offset.get("partitions", {})
-    return [tuple(partition) for partition in found[relation]] if relation in found else None
+    return _partitions(offset.get("partitions", {}).get(relation))
 
 
 def preloading_version(offset: Offset, relation: str) -> Pinned | None:
     """The version of a lookup that is preloaded for a later batch; None if there is none."""
     found = offset.get("coming", {}).get(relation)
-    if found is None:
-        return None
-    partitions = found.get("partitions")
-    return found["snapshot"], None if partitions is None else [
-        tuple(partition) for partition in partitions
-    ]
+    return None if found is None else (found["snapshot"], _partitions(found.get("partitions")))
+
+
+def _partitions(listed: _Listed | None) -> list[Partition] | None:
+    return None if listed is None else [tuple(partition) for partition in listed]
 
 
 class _Lookup:

@@ -138,5 +138,6 @@ class TaskRun:
             "watermarks": self._watermarks,
             # The relations whose `coming` version is preloaded.
             "loaded": self.open.dimensions.loaded(self.task.end) if joined else None,
+            "kept": self.open.dimensions.kept() if joined else None,
         }
         return results(self.task, self._attempt, messages, counts, self.task.files)
