@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
 from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, last_changes
-from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.conditions import Filter, keys_filter
 from streamhouse.paimon.read.key_set import KeySet
-from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns, name_mapping
 from streamhouse.paimon.storage.split_files import BucketHeader, bucket_folder
