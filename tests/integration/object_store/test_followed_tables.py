@@ -195,6 +195,18 @@ def test_a_batch_that_was_rolled_back_is_written_again(warehouse: Warehouse) -> 
     assert ids(warehouse.table("shop.t")) == [0, 1, 2]
 
 
+def test_a_rollback_that_a_reader_has_noticed_is_one_for_writers_too(warehouse: Warehouse) -> None:
+    writer = Writer(warehouse)
+    for number in range(3):
+        writer.write(number)
+    roll_back(warehouse, 2)
+    assert not warehouse.followed("shop.t").snapshots.verify()
+    # The number of the snapshot that is gone is that of another commit now.
+    Writer(warehouse, OTHER).write(7)
+    assert writer.attempt(2, 2)
+    assert ids(warehouse.table("shop.t")) == [0, 1, 2, 7]
+
+
 def test_a_schema_that_commits_were_made_with_is_not_read_again(
     warehouse: Warehouse, proxy: FaultyProxy, clock: Clock
 ) -> None:

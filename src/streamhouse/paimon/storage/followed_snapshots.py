@@ -56,6 +56,7 @@ class _Known:
     probed_at: float = float("-inf")
     notified_at: float = float("-inf")
     stamp: int | None = 0
+    replacements: int = 0
     peer_folders: tuple[str, ...] = ()
     """Folders of this machine from which snapshots were committed (`storage.metadata_mirror`), the
     last one first."""
@@ -135,6 +136,10 @@ class FollowedSnapshots(Snapshots):
             if snapshot_id not in known.files and not self._take(snapshot_id):
                 return None
             return known.files[snapshot_id].snapshot
+
+    @property
+    def replacements(self) -> int:
+        return self._known.replacements
 
     def note_commit(self, user: str, identifier: int) -> None:
         """Read the snapshots up to the one that this process has just committed."""
@@ -259,6 +264,7 @@ class FollowedSnapshots(Snapshots):
             latest = super().latest_id()
             if latest is not None:
                 self._take(latest)
+        known.replacements += replaced
         known.verified_at = now
         return not replaced
 

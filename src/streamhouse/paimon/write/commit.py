@@ -45,6 +45,7 @@ class TableCommitter:
         self._opened: Table | None = None
         self._mirrored: MirroredCommit | None = None
         self._refresh()
+        self._replacements = self._table.snapshots.replacements
 
     @property
     def table(self) -> Table:
@@ -125,8 +126,9 @@ class TableCommitter:
         return committed
 
     def _verifies_later(self) -> bool:
-        """Whether the store refuses a snapshot whose number is taken."""
-        return self._mirrored is not None and self._mirrored.has_conditions
+        """Whether the store refuses a snapshot whose number is taken, and none was replaced."""
+        same = self._table.snapshots.replacements == self._replacements
+        return same and self._mirrored is not None and self._mirrored.has_conditions
 
     def _commit_mirrored(self, identifier: int, commit_messages: Sequence[Any]) -> bool:
         """Commit by a local copy of the metadata; False if that is not possible."""
@@ -147,7 +149,11 @@ class TableCommitter:
 
     def _check_history(self) -> None:
         """Forget earlier commits if the table was rolled back, or dropped and created again."""
-        if not self._table.snapshots.verify():
+        snapshots = self._table.snapshots
+        snapshots.verify()
+        # Another thread may have noticed it.
+        if snapshots.replacements != self._replacements:
+            self._replacements = snapshots.replacements
             evict(self._identifier)
             self._checked_until, self._last_identifier = 0, -1
 
