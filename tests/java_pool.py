@@ -10,7 +10,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from py4j.protocol import Py4JError
 
 from streamhouse.paimon.java import core_connection
 from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess
@@ -19,7 +18,7 @@ _UNREAD = ("PYTEST_", "XDG_STATE_HOME")
 """Variables that only Python reads."""
 _MOST_IDLE = 3
 _MOST_USES = 40
-"""What a sidecar leaves in its JVM, such as a server for each channel, stays there."""
+"""What a sidecar leaves in its JVM, such as open writers, stays there."""
 
 
 class JavaPool:
@@ -73,25 +72,15 @@ class _Lent(JavaProcess):
 
     def close(self, timeout_s: float = END_SECONDS) -> None:
         self._uses += 1
-        if self._uses < _MOST_USES and self.alive and self._cleaned():
+        # The catalog of the sidecar's warehouse.
+        self.kept.clear()
+        if self._uses < _MOST_USES and self.alive:
             self._pool.give_back(self)
         else:
             self.end(timeout_s)
 
     def end(self, timeout_s: float = END_SECONDS) -> None:
         super().close(timeout_s)
-
-    def _cleaned(self) -> bool:
-        """Close the writers that the sidecar left to the end of its JVM."""
-        try:
-            for name in list(self._shared):
-                left = self._shared.remove(name)
-                if name != core_connection.MANIFESTS:
-                    left.get(1).close()
-            self._main_channel.release()
-        except (Py4JError, OSError):
-            return False
-        return True
 
 
 @pytest.fixture(scope="session")

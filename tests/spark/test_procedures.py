@@ -20,10 +20,11 @@ from tests.java_reads import java_rows
 from streamhouse import procedures
 from streamhouse.errors import CommitConflictError, TableError, UnsupportedSqlError
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java import bucket_compaction
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.procedures import Context, commit_messages
+from streamhouse.procedures import Context
 from streamhouse.procedures.sorting import sort as sort_module
 from streamhouse.sql.plan import Column
 
@@ -169,11 +170,11 @@ def test_rows_that_others_append_during_a_sort_stay(
     new = warehouse.table(name).arrow_schema.empty_table()
     new = pa.concat_tables([new, pa.table({"a": [-5], "p": pa.array([1], pa.int32())})],
                            promote_options="default")  # fmt: skip
-    committed = commit_messages.commit
+    committed = bucket_compaction.commit
 
-    def late(table: Any, location: str, made: Any) -> int:
+    def late(table: Any, user: str, made: Any) -> int | None:
         write(warehouse, name, new)
-        return committed(table, location, made)
+        return committed(table, user, made)
 
     monkeypatch.setattr(sort_module, "commit", late)
     before = everything(context.sidecar, name)
@@ -202,11 +203,11 @@ def test_a_sort_that_lost_the_race_changes_nothing(
     """The files that it read were compacted meanwhile."""
     name = points(warehouse, 300)
     before = everything(context.sidecar, name)
-    committed = commit_messages.commit
+    committed = bucket_compaction.commit
 
-    def late(table: Any, location: str, made: Any) -> int:
+    def late(table: Any, user: str, made: Any) -> int | None:
         procedures.compact(warehouse, name)
-        return committed(table, location, made)
+        return committed(table, user, made)
 
     monkeypatch.setattr(sort_module, "commit", late)
     with pytest.raises(CommitConflictError):

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.conditions import Filter, keys_filter
 from streamhouse.paimon.read.key_set import KeySet
-from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
 
 Partition: TypeAlias = tuple[str | None, ...]

@@ -40,9 +40,9 @@ def warehouse(lake: str, s3: S3Server, proxy: FaultyProxy) -> Warehouse:
 class Writer:
     """Commits rows as a query does that goes on and on."""
 
-    def __init__(self, warehouse: Warehouse, user: str = USER, followed: bool = True) -> None:
-        self._warehouse, self._user, self._followed = warehouse, user, followed
-        self._committer = TableCommitter(warehouse.options, "shop.t", user, followed)
+    def __init__(self, warehouse: Warehouse, user: str = USER) -> None:
+        self._warehouse, self._user = warehouse, user
+        self._committer = TableCommitter(warehouse.options, "shop.t", user)
         self._number = 0
 
     def write(self, *ids: int) -> None:
@@ -114,7 +114,7 @@ def test_an_empty_table_is_one_request(warehouse: Warehouse, proxy: FaultyProxy)
 
 
 def test_commits_of_this_machine_are_seen_at_once(warehouse: Warehouse) -> None:
-    table, other = warehouse.followed("shop.t"), Writer(warehouse, OTHER, followed=False)
+    table, other = warehouse.followed("shop.t"), Writer(warehouse, OTHER)
     for number in range(1, 4):
         other.write(number)
         assert table.latest_snapshot_id(within_s=DEADLINE_S) == number
@@ -195,6 +195,18 @@ def test_a_batch_that_was_rolled_back_is_written_again(warehouse: Warehouse) -> 
     assert ids(warehouse.table("shop.t")) == [0, 1, 2]
 
 
+def test_a_rollback_that_a_reader_has_noticed_is_one_for_writers_too(warehouse: Warehouse) -> None:
+    writer = Writer(warehouse)
+    for number in range(3):
+        writer.write(number)
+    roll_back(warehouse, 2)
+    assert not warehouse.followed("shop.t").snapshots.verify()
+    # The number of the snapshot that is gone is that of another commit now.
+    Writer(warehouse, OTHER).write(7)
+    assert writer.attempt(2, 2)
+    assert ids(warehouse.table("shop.t")) == [0, 1, 2, 7]
+
+
 def test_a_schema_that_commits_were_made_with_is_not_read_again(
     warehouse: Warehouse, proxy: FaultyProxy, clock: Clock
 ) -> None:
@@ -253,7 +265,7 @@ def test_one_notice_brings_all_snapshots_since_the_last(
 
 
 def test_a_commit_after_a_rollback_is_on_top_of_what_is_there(warehouse: Warehouse) -> None:
-    writer, other = Writer(warehouse), Writer(warehouse, OTHER, followed=False)
+    writer, other = Writer(warehouse), Writer(warehouse, OTHER)
     for number in range(1, 6):
         writer.write(number)
     roll_back(warehouse, 3)
@@ -264,7 +276,7 @@ def test_a_commit_after_a_rollback_is_on_top_of_what_is_there(warehouse: Warehou
     other.write(20)
     writer.write(30)
     assert ids(warehouse.table("shop.t")) == [1, 2, 20, 30]
-    assert ids(warehouse.followed("shop.t", caches=True)) == [1, 2, 20, 30]
+    assert ids(warehouse.followed("shop.t")) == [1, 2, 20, 30]
 
 
 def test_a_rollback_is_noticed_by_readers(
@@ -279,7 +291,7 @@ def test_a_rollback_is_noticed_by_readers(
     table = warehouse.followed("shop.t")
     before = table.snapshot(3)
     roll_back(warehouse, 2)
-    Writer(warehouse, OTHER, followed=False).write(9)
+    Writer(warehouse, OTHER).write(9)
     monkeypatch.setattr(followed_snapshots, "VERIFY_S", 0.0)
     assert table.snapshot(3) != before
     assert table.snapshot(3).commit_user == OTHER

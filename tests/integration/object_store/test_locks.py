@@ -30,9 +30,9 @@ import sys, uuid
 import pyarrow as pa
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-lake, first, count, followed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), bool(sys.argv[4])
+lake, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 options, user = {"warehouse": lake}, str(uuid.uuid4())
-committer = TableCommitter(options, "shop.t", user, followed)
+committer = TableCommitter(options, "shop.t", user)
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(count):
@@ -48,8 +48,7 @@ def files(lake: str, s3: S3Server) -> ObjectFiles:
     return ObjectFiles(lake, s3.options())
 
 
-@pytest.mark.parametrize("followed", [False, True], ids=["once", "followed"])
-def test_two_machines_lose_no_commit(lake: str, tmp_path: Path, followed: bool) -> None:
+def test_two_machines_lose_no_commit(lake: str, tmp_path: Path) -> None:
     warehouse = Warehouse(lake)
     warehouse.create_database("shop")
     warehouse.create_table("shop", "t", [Column("id", "BIGINT")], options={"bucket": "-1"})
@@ -60,8 +59,7 @@ def test_two_machines_lose_no_commit(lake: str, tmp_path: Path, followed: bool) 
         own.mkdir()
         writers.append(
             subprocess.Popen(
-                [sys.executable, "-c", WRITER, lake, str(1000 * number), str(COMMITS)]
-                + ["yes" if followed else ""],
+                [sys.executable, "-c", WRITER, lake, str(1000 * number), str(COMMITS)],
                 env={**os.environ, "TMPDIR": str(own)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -57,7 +57,7 @@ def commit_without_lock(warehouse: Warehouse, messages: list[bytes]) -> None:
 
 
 def rows_of(warehouse: Warehouse, followed: bool = False) -> dict[int, int]:
-    table = warehouse.followed("shop.t", caches=True) if followed else warehouse.table("shop.t")
+    table = warehouse.followed("shop.t") if followed else warehouse.table("shop.t")
     rows = [row for batch in table.read() for row in batch.to_pylist()]
     assert len({row["id"] for row in rows}) == len(rows)
     return {row["id"]: row["n"] for row in rows}
@@ -66,7 +66,7 @@ def rows_of(warehouse: Warehouse, followed: bool = False) -> dict[int, int]:
 def test_the_next_commit_waits_for_the_release_of_the_lock(
     warehouse: Warehouse, proxy: FaultyProxy
 ) -> None:
-    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    committer = TableCommitter(warehouse.options, "shop.t", USER)
     for number in range(2):
         committer.commit(number, prepared(warehouse, USER, number, {number: number}))
     messages = [prepared(warehouse, USER, number, {number: number}) for number in (2, 3)]
@@ -96,7 +96,7 @@ def test_the_next_commit_waits_for_the_release_of_the_lock(
 
 
 def test_a_batch_takes_few_requests(warehouse: Warehouse, proxy: FaultyProxy) -> None:
-    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    committer = TableCommitter(warehouse.options, "shop.t", USER)
     for number in range(3):
         committer.commit(number, prepared(warehouse, USER, number, {number: number}))
     seen = proxy.record_kinds()
@@ -118,10 +118,7 @@ def test_rows_whose_order_does_not_matter_are_written_with_one_request(
     columns = [Column("id", "INT", False), Column("n", "INT")]
     options = {"bucket": "1", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
     warehouse.create_table("shop", "sums", columns, ["id"], options=options)
-    one, two = (
-        TableCommitter(warehouse.options, "shop.sums", user, followed=True)
-        for user in (USER, OTHER)
-    )
+    one, two = (TableCommitter(warehouse.options, "shop.sums", user) for user in (USER, OTHER))
 
     def sums(user: str, number: int, value: int) -> list[bytes]:
         writer = TableWriter(warehouse.options, "shop.sums", user, followed=True, commutes=True)
@@ -147,9 +144,7 @@ def test_rows_whose_order_does_not_matter_are_written_with_one_request(
 
 
 def test_later_rows_of_a_key_win_whoever_wrote_them(warehouse: Warehouse) -> None:
-    one, two = (
-        TableCommitter(warehouse.options, "shop.t", user, followed=True) for user in (USER, OTHER)
-    )
+    one, two = (TableCommitter(warehouse.options, "shop.t", user) for user in (USER, OTHER))
     for number in range(6):
         keys = range(4)
         one.commit(number, prepared(warehouse, USER, number, {key: 2 * number for key in keys}))
@@ -162,7 +157,7 @@ def test_later_rows_of_a_key_win_whoever_wrote_them(warehouse: Warehouse) -> Non
 def test_many_rows_go_to_the_store_themselves(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    committer = TableCommitter(warehouse.options, "shop.t", USER)
     committer.commit(0, prepared(warehouse, USER, 0, {key: 0 for key in range(9)}))
     monkeypatch.setattr(mirrored_write, "_MOST_BYTES", 20)
     committer.commit(1, prepared(warehouse, USER, 1, {key: 1 for key in range(9)}))
@@ -172,7 +167,7 @@ def test_many_rows_go_to_the_store_themselves(
 def test_a_source_reads_what_was_committed(warehouse: Warehouse) -> None:
     columns = [Column("id", "INT")]
     warehouse.create_table("shop", "log", columns, options={"bucket": "-1"})
-    committer = TableCommitter(warehouse.options, "shop.log", USER, followed=True)
+    committer = TableCommitter(warehouse.options, "shop.log", USER)
     source = PaimonSource(warehouse.options, "shop.log")
     offset, found = {"snapshot": 0}, []
     for number in range(8):
@@ -197,7 +192,7 @@ def test_a_snapshot_of_a_writer_without_the_lock_stays(
     warehouse: Warehouse, s3: S3Server, proxy: FaultyProxy
 ) -> None:
     direct = Warehouse({**warehouse.options, **s3.options()})
-    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    committer = TableCommitter(warehouse.options, "shop.t", USER)
     for number in range(2):
         committer.commit(number, prepared(warehouse, USER, number, {number: number}))
     theirs = prepared(warehouse, OTHER, 0, {8: 8}, followed=False)
@@ -222,7 +217,7 @@ def test_a_commit_that_another_has_overtaken_leaves_nothing(
 ) -> None:
     """A writer without the lock commits while this one commits."""
     direct = Warehouse({**warehouse.options, **s3.options()})
-    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    committer = TableCommitter(warehouse.options, "shop.t", USER)
     for number in range(2):
         committer.commit(number, prepared(warehouse, USER, number, {number: number}))
     theirs = prepared(warehouse, OTHER, 0, {8: 8}, followed=False)
@@ -259,7 +254,7 @@ def test_a_commit_that_another_has_overtaken_leaves_nothing(
 def test_a_lost_answer_to_a_snapshot_is_no_second_commit(
     warehouse: Warehouse, proxy: FaultyProxy, fault: Fault
 ) -> None:
-    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    committer = TableCommitter(warehouse.options, "shop.t", USER)
     for number in range(2):
         committer.commit(number, prepared(warehouse, USER, number, {number: number}))
     messages = prepared(warehouse, USER, 2, {2: 2})

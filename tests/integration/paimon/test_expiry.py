@@ -20,6 +20,7 @@ from tests.waiting import DEADLINE_S
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.paimon.java import compactor
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.java.unfinished_compactions import remove_leftovers
 from streamhouse.paimon.maintenance.expiry import expire, is_due
@@ -265,14 +266,14 @@ def test_files_of_a_compaction_that_runs_or_was_committed_stay(
 ) -> None:
     lake, java = shared
     table = made(lake, name, commits, **options)
-    commit = java._compactor._commit
+    commit = compactor._commit
 
     def looked_at(*arguments: Any) -> bool:
         assert remove_leftovers(java, table, 3600) == 0
         assert commit(*arguments)
         raise RuntimeError("killed after the commit")
 
-    monkeypatch.setattr(java._compactor, "_commit", looked_at)
+    monkeypatch.setattr(compactor, "_commit", looked_at)
     with pytest.raises(RuntimeError, match="killed after"):
         java.compact(table.identifier, full=True)
     assert list(Path(table.location).glob(".compaction-*"))

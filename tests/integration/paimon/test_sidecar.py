@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import gc
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java import bucket_compaction, compactor
 from streamhouse.paimon.java.compactor import COMMIT_USER
 from streamhouse.paimon.java.jars import paimon_jar
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -257,14 +259,15 @@ def test_a_lost_compaction_is_a_conflict_and_leaves_no_file(
     name = lake.sales()
     for identifier in range(3):
         lake.commit(name, identifier, make_sale(("China", 1, 0.5)))
-    commit = java._compactor._commit
+    commit = compactor._commit
 
-    def late(table: Any, identifier: int, messages: Any) -> bool:
+    def late(table: Any, messages: Any) -> bool:
+        monkeypatch.setattr(compactor, "_commit", commit)
         with Sidecar(lake.options) as other:
             assert other.compact(name, full=True)
-        return commit(table, identifier, messages)
+        return commit(table, messages)
 
-    monkeypatch.setattr(java._compactor, "_commit", late)
+    monkeypatch.setattr(compactor, "_commit", late)
     with pytest.raises(CommitConflictError, match=f"table '{name}' was not compacted"):
         java.compact(name, full=True)
 
@@ -279,16 +282,17 @@ def test_a_lost_compaction_deletes_no_file_that_only_went_up_a_level(
 ) -> None:
     name = lake.sales(bucket="1")
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
-    commit = java._compactor._commit
+    commit = compactor._commit
 
-    def late(table: Any, identifier: int, messages: Any) -> bool:
+    def late(table: Any, messages: Any) -> bool:
         (after,) = [file.level() for m in messages for file in m.compactIncrement().compactAfter()]
         assert after > 0
+        monkeypatch.setattr(compactor, "_commit", commit)
         with Sidecar(lake.options) as other:
             assert other.compact(name, full=True)
-        return commit(table, identifier, messages)
+        return commit(table, messages)
 
-    monkeypatch.setattr(java._compactor, "_commit", late)
+    monkeypatch.setattr(compactor, "_commit", late)
     with pytest.raises(CommitConflictError):
         java.compact(name, full=True)
 
@@ -366,17 +370,17 @@ def beside_an_alter_table(
     compact: Callable[[], bool],
 ) -> None:
     """Add a column and write `rows` with it, after the compaction has opened the table."""
-    identifier_of, files = java._compactor._next_identifier, set(data_files(lake, name))
+    location_of, files = bucket_compaction.location_of, set(data_files(lake, name))
 
-    def altered(table: Any) -> int:
+    def altered(table: Any) -> str:
         if "note" not in Warehouse(lake.options).table(name).arrow_schema.names:
             Warehouse(lake.options).alter_table(name, AddColumn(Column("note", "STRING")))
             lake.commit(name, 9, rows.append_column("note", pa.array(["new"])))
             # Not those of the compaction, which has lost against the change of the schema.
             files.update(one for one in data_files(lake, name) if "/compact-" not in one)
-        return identifier_of(table)
+        return location_of(table)
 
-    monkeypatch.setattr(java._compactor, "_next_identifier", altered)
+    monkeypatch.setattr(compactor, "location_of", altered)
     with pytest.raises(CommitConflictError, match="its schema was changed"):
         compact()
     assert set(data_files(lake, name)) == files
@@ -443,8 +447,10 @@ def test_python_holds_no_java_objects_between_calls(
     counts = []
     for _ in range(3):
         java_rows(own, name)
-        (way,) = own._idle
-        counts.append(way.held)
+        gc.collect()
+        assert own._process is not None
+        server = own._process._gateway.java_gateway_server
+        counts.append(int(server.getGateway().getBindings().size()))
     assert counts[0] == counts[2]
 
 

@@ -81,9 +81,7 @@ class PaimonSinkCommitter(SinkCommitter):
     def __init__(self, address: TableAddress, query_id: str, commutes: bool) -> None:
         self._tag = query_tag(query_id)
         self._commutes = commutes
-        self._committer = TableCommitter(
-            address.warehouse, address.identifier, query_id, followed=True
-        )
+        self._committer = TableCommitter(address.warehouse, address.identifier, query_id)
 
     @property
     def table(self) -> Table:

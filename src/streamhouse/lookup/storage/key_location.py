@@ -17,9 +17,8 @@ from streamhouse.lookup import partitions
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.storage.bucket_key import BucketKey, hashed_fields
 from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, last_changes
-from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.conditions import Filter, keys_filter
 from streamhouse.paimon.read.key_set import KeySet
-from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.split_files import BucketHeader

@@ -44,10 +44,10 @@ class CatalogClient:
         """The names of a database's tables."""
         return self._listed(lambda names: names.list_tables(database))
 
-    def open_table(self, database: str, name: str, caches: bool) -> Any:
+    def open_table(self, database: str, name: str) -> Any:
         """The Rust core's table; raises one of `rust_core.CATALOG_ERRORS` if it cannot."""
         return self._with_retries(
-            lambda: rust_core.catalog(self._options, caches).get_table((database, name))
+            lambda: rust_core.catalog(self._options).get_table((database, name))
         )
 
     def create_table(self, full: str, declaration: TableDeclaration) -> bool:

@@ -61,8 +61,7 @@ class DraftTable:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        kinds = (types.arrow_type(types.parse(column.type)) for column in self.columns)
-        return pa.schema(list(zip([column.name for column in self.columns], kinds, strict=True)))
+        return types.arrow_schema(self.columns)
 
     def latest_snapshot_id(self) -> int | None:
         return None if self._stored is None else self._stored.latest_snapshot_id()

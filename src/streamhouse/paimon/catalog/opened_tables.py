@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.storage import rust_core
 
 _CHECK_S = 2.0
 """How long a followed table is used before its schema is compared again."""
@@ -17,27 +16,22 @@ _CHECK_S = 2.0
 class TableKey(NamedTuple):
     """Identifies an opened table.
 
-    `followed` and `caches` are those of `Warehouse.followed`, for an object store only.
+    `followed`: by `Warehouse.followed`, in an object store.
     """
 
     process: int
     catalog_options: tuple[tuple[str, str], ...]
     identifier: str
     followed: bool
-    caches: bool
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A table, its schema's stamp, and when that was last compared (monotonic seconds).
-
-    `generation`: of the metadata that the Rust core has cached.
-    """
+    """A table, its schema's stamp, and when that was last compared (monotonic seconds)."""
 
     stamp: object
     table: Table
     checked_at: float
-    generation: int
 
 
 _tables: dict[TableKey, _Opened] = {}
@@ -49,23 +43,17 @@ def opened_table(key: TableKey, open_table: Callable[[], Table]) -> Table:
     The schema of a followed table is compared every two seconds.
     """
     opened, now = _tables.get(key), time.monotonic()
-    if opened is not None and key.caches and opened.generation != rust_core.metadata_generation():
-        opened = None
     if opened is not None and key.followed and now - opened.checked_at < _CHECK_S:
         return opened.table
     if opened is None or opened.stamp is None or opened.table.versions.stamp() != opened.stamp:
-        if opened is not None and key.followed:
-            rust_core.forget_metadata()
-        generation = rust_core.metadata_generation()
         table = open_table()
-        opened = _tables[key] = _Opened(table.versions.stamp(), table, now, generation)
+        opened = _tables[key] = _Opened(table.versions.stamp(), table, now)
     elif key.followed:
         _tables[key] = replace(opened, checked_at=now)
     return opened.table
 
 
 def evict(prefix: str) -> None:
-    """Forget the tables whose identifiers begin with `prefix`, and the metadata of all."""
+    """Forget the tables whose identifiers begin with `prefix`."""
     for key in [key for key in list(_tables) if key.identifier.startswith(prefix)]:
         del _tables[key]
-    rust_core.forget_metadata()

@@ -252,20 +252,18 @@ class Warehouse:
         table = self._table(identifier)
         return table.copy(dynamic_options) if dynamic_options else table
 
-    def followed(self, identifier: str, caches: bool = False) -> Table:
+    def followed(self, identifier: str) -> Table:
         """The same for those that read or write a table again and again, such as queries.
 
         In an object store, changes of its schema, and that it was created again or rolled back, are
-        seen up to two seconds later (`storage.followed_snapshots`). If it `caches`, the Rust core
-        keeps its metadata, too: only for those that look at each new snapshot, or `verify` it.
+        seen up to two seconds later (`storage.followed_snapshots`).
         """
-        remote = is_object_store(self.path)
-        return self._table(identifier, remote, remote and caches)
+        return self._table(identifier, is_object_store(self.path))
 
-    def _table(self, identifier: str, followed: bool = False, caches: bool = False) -> Table:
+    def _table(self, identifier: str, followed: bool = False) -> Table:
         database, name = split_identifier(identifier)
-        key = TableKey(os.getpid(), self._key, identifier, followed, caches)
-        return opened_table(key, lambda: self._open(database, name, followed, caches))
+        key = TableKey(os.getpid(), self._key, identifier, followed)
+        return opened_table(key, lambda: self._open(database, name, followed))
 
     def readable(
         self,
@@ -277,18 +275,18 @@ class Warehouse:
         """A table, branch or system table for reading, as `system_tables.open_table` opens it."""
         return open_table(self, identifier, as_of, options, pin)
 
-    def _open(self, database: str, name: str, followed: bool, caches: bool) -> Table:
+    def _open(self, database: str, name: str, followed: bool) -> Table:
         if self._catalog.is_jdbc:
             self._check_readable(database, TableName.parse(name))
         try:
-            rust = self._catalog.open_table(database, name, caches)
+            rust = self._catalog.open_table(database, name)
         except rust_core.CATALOG_ERRORS:
             self._check_readable(database, TableName.parse(name))
             # Another process may have created it between the first attempt and the check.
             rust = None
         try:
             if rust is None:
-                rust = self._catalog.open_table(database, name, caches)
+                rust = self._catalog.open_table(database, name)
             return resolve(rust, database, name, self.options, followed)
         except rust_core.CATALOG_ERRORS as error:
             raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error

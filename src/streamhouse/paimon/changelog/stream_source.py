@@ -123,7 +123,7 @@ class PaimonSource(Source):
     @property
     def table(self) -> Table:
         """The followed table (`Warehouse.followed`), with the options of the scan."""
-        table = Warehouse(self._warehouse_options).followed(self._identifier, caches=True)
+        table = Warehouse(self._warehouse_options).followed(self._identifier)
         if self._scan_table is None or self._scan_table[0] is not table:
             self._scan_table = (table, table.copy(_scan_options(table, self._scan)))
         return self._scan_table[1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.java.core_errors import gave_up, is_conflict
 from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
+from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.options.renamed_options import stored
 
@@ -37,7 +38,6 @@ def compacted(
     table: Any,
     buckets: Iterable[tuple[Any, int]],
     full: bool,
-    identifier: int,
     user: str,
 ) -> Any:
     """Compact pairs of partition and bucket of a Java table; returns the commit messages.
@@ -47,11 +47,11 @@ def compacted(
     buckets = list(buckets)
     whole = full or removes_records(stored(dict(table.options())))
     if whole or not loses_retractions(table):
-        return _messages(jvm, table, buckets, lambda _: whole, identifier, user)
+        return _messages(jvm, table, buckets, lambda _: whole, user)
     pair = jvm.org.apache.paimon.utils.Pair.of
     retracted = _with_retractions(jvm, table)
     messages = _messages(
-        jvm, table, buckets, lambda bucket: retracted.contains(pair(*bucket)), identifier, user
+        jvm, table, buckets, lambda bucket: retracted.contains(pair(*bucket)), user
     )
     partly = [
         message
@@ -62,7 +62,7 @@ def compacted(
         return messages
     # A writer has committed retractions in the meantime.
     discard(table, messages)
-    return _messages(jvm, table, buckets, lambda _: True, identifier, user)
+    return _messages(jvm, table, buckets, lambda _: True, user)
 
 
 def loses_retractions(table: Any) -> bool:
@@ -78,7 +78,6 @@ def _messages(
     table: Any,
     buckets: Iterable[tuple[Any, int]],
     full: Callable[[tuple[Any, int]], bool],
-    identifier: int,
     user: str,
 ) -> Any:
     with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
@@ -86,7 +85,7 @@ def _messages(
         with closing(table.newWrite(user).withIOManager(manager)) as write:
             for bucket in buckets:
                 write.compact(*bucket, full(bucket))
-            return write.prepareCommit(True, identifier)
+            return write.prepareCommit(True, latest_snapshot(table) + 1)
 
 
 def _with_retractions(jvm: Any, table: Any) -> Any:
@@ -103,27 +102,38 @@ def _retractions(files: Iterable[Any]) -> bool:
     return any(int(file.deleteRowCount().orElse(1)) > 0 for file in files)
 
 
-def commit(
-    table: Any,
-    user: str,
-    identifier: int,
-    messages: Any,
-    lock: AbstractContextManager[None] | None = None,
-) -> None:
-    """Commit the messages of a rewrite of files under the table's `lock`; None: the caller has it.
+def commit(table: Any, user: str, messages: Any, lock_held: bool = False) -> int | None:
+    """Commit the messages of a rewrite of files under the table's lock; returns the snapshot's id.
 
+    None, without a commit, if all messages are empty. With `lock_held` the caller has the lock.
     After a conflict the new files are deleted, and the error is raised. After any other error they
     stay, since the commit may have succeeded. Raises `CommitConflictError` if the schema was
     changed meanwhile.
     """
+    if all(message.isEmpty() for message in messages):
+        return None
     _check_schema(table, messages)
-    with closing(table.copy(COMMIT_OPTIONS).newCommit(user)) as committer, lock or nullcontext():
+    lock = nullcontext() if lock_held else commit_lock(location_of(table))
+    with closing(table.copy(COMMIT_OPTIONS).newCommit(user)) as committer, lock:
         try:
-            committer.commit(identifier, messages)
+            committer.commit(latest_snapshot(table) + 1, messages)
         except Py4JJavaError as error:
             if is_conflict(error) and not gave_up(error):
                 discard(table, messages)
             raise
+        return latest_snapshot(table)
+
+
+def latest_snapshot(table: Any) -> int:
+    """The newest snapshot of a Java table; 0 if there is none."""
+    return int(table.snapshotManager().latestSnapshotId() or 0)
+
+
+def location_of(table: Any) -> str:
+    """A Java table's location as queries spell it, so that both take the same commit lock."""
+    uri = table.location().toUri()
+    local = uri.getScheme() in (None, "file")
+    return str(uri.getPath() if local else table.location().toString())
 
 
 def _check_schema(table: Any, messages: Iterable[Any]) -> None:

@@ -9,6 +9,8 @@ from streamhouse.paimon.java.bucket_compaction import (
     COMMIT_OPTIONS,
     commit,
     compacted,
+    latest_snapshot,
+    location_of,
     loses_retractions,
 )
 from streamhouse.paimon.java.core_connection import CoreConnection
@@ -58,7 +60,7 @@ class Compactor:
 
     def _compact_with_new_writer(self, name: str, full: bool) -> bool:
         java_table = self._core.table(name)
-        location = _location(java_table)
+        location = location_of(java_table)
         root = branch_root(location, str(java_table.coreOptions().branch()))
         files = files_of(location, self._core.options)
         with compaction_marker(files, root) as names:
@@ -70,8 +72,8 @@ class Compactor:
     def _compact_with_open_writer(self, name: str) -> bool:
         """Compact a table with a writer that stays open; with a new one where that may not be."""
         java_table = self._core.table(name)
-        location = _location(java_table)
-        latest = self._next_identifier(java_table) - 1
+        location = location_of(java_table)
+        latest = latest_snapshot(java_table)
         can_keep = (
             is_local(location)
             and not removes_records(stored(dict(java_table.options())))
@@ -80,20 +82,19 @@ class Compactor:
         if not latest or not java_table.primaryKeys() or not can_keep:
             return self._compact_with_new_writer(name, False)
         root = branch_root(location, str(java_table.coreOptions().branch()))
-        shared = self._core.shared
         writer, buckets = self._updated_writer(
             name, java_table.copy(_COMPACT_OPTIONS), root, latest
         )
         try:
-            table, write = writer.java(shared)
+            table, write = writer.java
             for entry in buckets:
                 write.compact(entry.getLeft(), entry.getRight(), False)
-            committed = self._commit(table, latest + 1, write.prepareCommit(True, latest + 1))
-            writer.done(shared, latest, committed)
+            committed = _commit(table, write.prepareCommit(True, latest + 1))
+            writer.done(latest, committed)
         except BaseException:
-            writer.close(shared, ended_well=False)
+            writer.close(ended_well=False)
             raise
-        self._keep_open(name, writer, shared)
+        self._keep_open(name, writer)
         return committed
 
     def _compact_copy(self, name: str, full: bool, followed: Table) -> bool | None:
@@ -115,7 +116,7 @@ class Compactor:
         if followed is not None and self._merge_copy(name, followed):
             return
         table = self._core.table(name)
-        with commit_lock(_location(table)), closing(_committer(table)) as committer:
+        with commit_lock(location_of(table)), closing(_committer(table)) as committer:
             committer.compactManifests()
 
     def _merge_copy(self, name: str, followed: Table) -> bool:
@@ -123,92 +124,73 @@ class Compactor:
         with self._copies.borrowed(name, followed) as copy:
             if copy is None or copy.hold_newest() is None:
                 return False
-            with (
-                copy.conflicts_reported(),
-                closing(_committer(copy.java(self._core.jvm))) as committer,
-            ):
+            with closing(_committer(copy.java(self._core.jvm))) as committer:
                 copy.commit(committer.compactManifests)
         return True
 
     def _compact_buckets(self, table: Any, full: bool) -> bool:
-        identifier = self._next_identifier(table)
         reader = table.newSnapshotReader()
         # Buckets without new files need no compaction, and partitioned tables have many.
         entries = (reader if full else reader.withLevel(0)).bucketEntries()
         buckets = [(entry.partition(), entry.bucket()) for entry in entries]
-        messages = compacted(self._core.jvm, table, buckets, full, identifier, COMMIT_USER)
-        return self._commit(table, identifier, messages)
+        return _commit(table, compacted(self._core.jvm, table, buckets, full, COMMIT_USER))
 
     def _compact_append(self, table: Any) -> bool:
         jvm = self._core.jvm
         tasks = jvm.org.apache.paimon.append.AppendCompactCoordinator(table, False).run()
         with closing(table.store().newWrite(COMMIT_USER)) as write:
             messages = [task.doCompact(table, write) for task in tasks]
-        return self._commit(table, self._next_identifier(table), messages)
+        return _commit(table, messages)
 
     def _updated_writer(
         self, name: str, table: Any, root: str, latest: int
     ) -> tuple[LongLivedWriter, Any]:
         """The table's open writer, notified of files up to `latest`, and the buckets to compact."""
-        process, jvm, shared = self._core.process, self._core.jvm, self._core.shared
+        process, jvm = self._core.process, self._core.jvm
         with self._core.holding(process):
             # Removed from the map, so that no other thread uses it.
             writer = self._open_writers.pop(name, None)
         if writer is not None:
-            same_process = writer.process is process
             buckets = None
             try:
-                if same_process and writer.fits(table):
-                    buckets = writer.buckets(jvm, shared, latest)
+                if writer.process is process and writer.fits(table):
+                    buckets = writer.buckets(jvm, latest)
                     if buckets is not None:
                         return writer, buckets
             finally:
                 if buckets is None:
-                    writer.close(shared if same_process else None)
+                    writer.close()
         writer = LongLivedWriter(process, table, root)
         try:
-            writer.open(jvm, shared, table, COMMIT_USER)
-            return writer, writer.buckets(jvm, shared, latest)
+            writer.open(jvm, table, COMMIT_USER)
+            return writer, writer.buckets(jvm, latest)
         except BaseException:
-            writer.close(shared)
+            writer.close()
             raise
 
-    def _keep_open(self, name: str, writer: LongLivedWriter, shared: Any) -> None:
+    def _keep_open(self, name: str, writer: LongLivedWriter) -> None:
         """Keep a writer open for the next call; close the least recently used of too many."""
         with self._core.holding(writer.process) as is_current:
             evicted = None
             if not is_current:
-                evicted, shared = writer, None
+                evicted = writer
             else:
                 self._open_writers[name] = writer
                 if len(self._open_writers) > _MAX_OPEN_WRITERS:
                     evicted = self._open_writers.pop(next(iter(self._open_writers)))
         if evicted is not None:
-            evicted.close(shared)
+            evicted.close()
 
     def _close_all(self) -> None:
         self._copies.close()
         writers, self._open_writers = self._open_writers, {}
         for writer in writers.values():
-            writer.close(None)
+            writer.close(jvm_ends=True)
 
-    def _commit(self, table: Any, identifier: int, messages: Any) -> bool:
-        if not any(not message.isEmpty() for message in messages):
-            return False
-        commit(table, COMMIT_USER, identifier, messages, commit_lock(_location(table)))
-        return True
 
-    def _next_identifier(self, table: Any) -> int:
-        latest = table.snapshotManager().latestSnapshotId()
-        return int(latest or 0) + 1
+def _commit(table: Any, messages: Any) -> bool:
+    return commit(table, COMMIT_USER, messages) is not None
 
 
 def _committer(table: Any) -> Any:
     return table.copy(COMMIT_OPTIONS).newCommit(COMMIT_USER)
-
-
-def _location(table: Any) -> str:
-    """A table's location, spelled as queries spell it, so that both take the same commit lock."""
-    uri = table.location().toUri()
-    local = uri.getScheme() in (None, "file")
-    return str(uri.getPath() if local else table.location().toString())

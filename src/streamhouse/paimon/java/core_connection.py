@@ -14,7 +14,7 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.java import class_archive, incomplete_snapshots
 from streamhouse.paimon.java.core_errors import connection_error, java_error, process_ended
 from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar, s3_jar
-from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess, JvmChannel, spark_jars
+from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess, spark_jars
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.paimon.storage.object_store.s3_client import core_options
 from streamhouse.sql.options.catalog_options import file_system_options
@@ -43,8 +43,8 @@ _SPARK_JARS = (
     "aircompressor-*.jar",
 )
 _DYING_S = 1.0
-MANIFESTS = "manifests"
-"""The key of the cache of manifests in `CoreConnection.shared`."""
+_CATALOG, _MANIFESTS = "catalog", "manifests"
+"""The keys of the catalog and of the cache of manifests in `JavaProcess.kept`."""
 _MANIFESTS_BYTES = 32 * 2**20
 _MANIFESTS_PAGE = 4 * 2**10
 
@@ -65,10 +65,9 @@ def _store_jars(options: Mapping[str, str]) -> list[Path]:
 
 
 class CoreConnection:
-    """The JVM of a `Sidecar` and the channels to it, each for one thread at a time.
+    """The JVM of a `Sidecar`, for several threads at once.
 
-    `jvm`, `process`, `shared` and `table` are valid only in a `session`, and in the work that `run`
-    calls.
+    `jvm`, `process` and `table` are valid only in a `session`, and in the work that `run` calls.
     """
 
     def __init__(
@@ -82,7 +81,6 @@ class CoreConnection:
         self._nice = nice
         self._before_end: Callable[[], None] = lambda: None
         self._process: JavaProcess | None = None
-        self._idle: list[JvmChannel] = []
         self._local = threading.local()
         self._lock = threading.Lock()
 
@@ -99,7 +97,7 @@ class CoreConnection:
         return process.pid if process is not None and process.alive else None
 
     def run(self, table: str, work: Callable[[], Result]) -> Result:
-        """Return `work()`, by a channel that no other thread uses; raises `StreamhouseError`.
+        """Return `work()`; raises `StreamhouseError`.
 
         Tries once more without the incomplete snapshots of a killed writer, if these made it fail.
         """
@@ -116,38 +114,29 @@ class CoreConnection:
 
     @contextmanager
     def session(self, table: str) -> Iterator[None]:
-        """Use a channel that no other thread uses, within the block; raises `StreamhouseError`."""
-        if getattr(self._local, "channel", None) is not None:
+        """Use the JVM within the block; raises `StreamhouseError`."""
+        if getattr(self._local, "process", None) is not None:
             yield
             return
         process: JavaProcess | None = None
-        channel: JvmChannel | None = None
         try:
-            process = self._running()
-            self._local.channel = channel = self._enter(process)
+            self._local.process = process = self._running()
             yield
         except Py4JError as error:
             raise self._explained(table, error, process) from None
         finally:
-            self._local.channel = None
-            if channel is not None:
-                self._leave(channel)
+            self._local.process = None
 
     @property
     def jvm(self) -> Any:
         """Java's packages."""
-        return self._local.channel.jvm
+        return self.process.jvm
 
     @property
     def process(self) -> JavaProcess:
         """The JVM."""
-        process: JavaProcess = self._local.channel.process
+        process: JavaProcess = self._local.process
         return process
-
-    @property
-    def shared(self) -> Any:
-        """The Java map of the objects that outlive a call."""
-        return self._local.channel.shared
 
     def table(self, name: str, dynamic: Mapping[str, str | None] | None = None) -> Any:
         """The Java table, with `dynamic` options."""
@@ -192,13 +181,6 @@ class CoreConnection:
                 self._process = self._start()
             return self._process
 
-    def _enter(self, process: JavaProcess) -> JvmChannel:
-        """A channel to the JVM that no other thread uses."""
-        with self._lock:
-            if process is self._process and self._idle:
-                return self._idle.pop()
-        return process.open_channel()
-
     def _start(self) -> JavaProcess:
         jars, more = classpath(), _store_jars(self.options)
         java_options = (*self._java_options, *class_archive.java_options(jars))
@@ -214,19 +196,6 @@ class CoreConnection:
             ) from None
         return process
 
-    def _leave(self, channel: JvmChannel) -> None:
-        process = channel.process
-        try:
-            if process.alive:
-                channel.release()
-        except Py4JError:
-            self._end(process)
-        with self._lock:
-            if process is self._process:
-                self._idle.append(channel)
-                return
-        channel.close()
-
     def _end(self, process: JavaProcess | None, timeout_s: float = END_SECONDS) -> None:
         """End this JVM, unless another has taken its place."""
         with self._lock:
@@ -235,10 +204,7 @@ class CoreConnection:
 
     def _close_process(self, timeout_s: float = END_SECONDS) -> None:
         process, self._process = self._process, None
-        channels, self._idle = self._idle, []
         self._before_end()
-        for channel in channels:
-            channel.close()
         if process is not None:
             process.close(timeout_s)
 
@@ -258,11 +224,10 @@ class CoreConnection:
         return connection_error(table, error)
 
     def _catalog(self) -> Any:
-        channel: JvmChannel = self._local.channel
-        if channel.catalog is None:
-            channel.catalog = self._open_catalog(channel.jvm)
-            channel.keep()
-        return channel.catalog
+        kept = self.process.kept
+        if _CATALOG not in kept:
+            kept[_CATALOG] = self._open_catalog(self.jvm)
+        return kept[_CATALOG]
 
     def _open_catalog(self, jvm: Any) -> Any:
         # Tables also change in other processes: no cache.
@@ -277,11 +242,12 @@ class CoreConnection:
 
         Manifest files never change, and each compaction reads all of them for every bucket.
         """
-        cache = self.shared.get(MANIFESTS)
-        if cache is None:
+        kept = self.process.kept
+        if _MANIFESTS not in kept:
             paimon = self.jvm.org.apache.paimon
             memory = paimon.options.MemorySize(_MANIFESTS_BYTES)
             # A cached manifest has at least one page for each bucket, by default one of 64 KB.
-            cache = paimon.utils.SegmentsCache.create(_MANIFESTS_PAGE, memory, _MANIFESTS_BYTES)
-            self.shared.put(MANIFESTS, cache)
-        return cache
+            kept[_MANIFESTS] = paimon.utils.SegmentsCache.create(
+                _MANIFESTS_PAGE, memory, _MANIFESTS_BYTES
+            )
+        return kept[_MANIFESTS]

@@ -47,7 +47,7 @@ def spark_jars(patterns: Iterable[str] = ("*.jar",)) -> list[Path]:
 
 
 _our_clients: set[int] = set()
-"""The `id` of each py4j client of our channels."""
+"""The `id` of each py4j client of our JVMs."""
 
 
 def _bypass_pyspark_errors() -> None:
@@ -66,60 +66,6 @@ def _bypass_pyspark_errors() -> None:
 
     chosen.streamhouse = True  # type: ignore[attr-defined]
     java_gateway.get_return_value = chosen
-
-
-class JvmChannel:
-    """py4j connections to a JVM, and the Java objects that Python references through them.
-
-    For one thread at a time. `release` frees the objects. Python's garbage collector does not, as
-    it would call the JVM from any thread at any time.
-    """
-
-    def __init__(self, process: JavaProcess, port: int, token: str) -> None:
-        self.process = process
-        self.catalog: Any = None
-        """The Java catalog that its user has opened."""
-        self._gateway = JavaGateway(
-            gateway_parameters=GatewayParameters(
-                port=port, auth_token=token, auto_convert=True, enable_memory_management=False
-            )
-        )
-        _our_clients.add(id(self._gateway._gateway_client))
-        self._bindings = self._gateway.java_gateway_server.getGateway().getBindings()
-        self._kept = self.jvm.java.util.HashSet()
-        self.keep()
-
-    @property
-    def jvm(self) -> Any:
-        """The root of Java's packages."""
-        _bypass_pyspark_errors()
-        return self._gateway.jvm
-
-    @property
-    def shared(self) -> Any:
-        """A Java map that all channels of a `JavaProcess` share; `release` does not free it."""
-        return self._gateway.entry_point
-
-    @property
-    def held(self) -> int:
-        """The number of Java objects that Python references."""
-        return int(self._bindings.size())
-
-    def keep(self) -> None:
-        """Exempt the Java objects that Python references now from `release`."""
-        self._kept.addAll(self._bindings.keySet())
-
-    def release(self) -> None:
-        """Free all Java objects that Python got after the last `keep`."""
-        self._bindings.keySet().retainAll(self._kept)
-
-    def close(self) -> None:
-        """Close the connections."""
-        _our_clients.discard(id(self._gateway._gateway_client))
-        try:
-            self._gateway.close()
-        except (Py4JError, OSError):
-            pass
 
 
 def _launched(
@@ -170,14 +116,17 @@ class JavaProcess:
         classes = [spark_jars(["py4j-*.jar"])[0], *classpath]
         command = [java_command(), "-classpath", os.pathsep.join(map(str, classes)), *java_options]
         try:
-            self._process, port, self._token = _launched(command + _SERVER, self._errors)
+            self._process, port, token = _launched(command + _SERVER, self._errors)
         except (OSError, ValueError) as error:
             reason = self.error_tail() or str(error)
             self._errors.close()
             raise StreamhouseError(f"Java did not start: {reason}") from None
-        self._main_channel = JvmChannel(self, port, self._token)
-        self._shared = self._main_channel.jvm.java.util.concurrent.ConcurrentHashMap()
-        self._main_channel.keep()
+        self.kept: dict[str, Any] = {}
+        """The Java objects that all threads share, by their purposes."""
+        self._gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)
+        )
+        _our_clients.add(id(self._gateway._gateway_client))
         if nice:
             self._lower_priority(nice)
 
@@ -189,8 +138,12 @@ class JavaProcess:
 
     @property
     def jvm(self) -> Any:
-        """The root of Java's packages."""
-        return self._main_channel.jvm
+        """The root of Java's packages, for any thread.
+
+        Java keeps an object as long as Python references it.
+        """
+        _bypass_pyspark_errors()
+        return self._gateway.jvm
 
     @property
     def pid(self) -> int:
@@ -208,14 +161,6 @@ class JavaProcess:
             self._process.wait(seconds)
         return not self.alive
 
-    def open_channel(self) -> JvmChannel:
-        """Open another channel to the JVM, for one thread at a time; it ends with the JVM."""
-        # It has its own py4j server, since all connections of one server share their objects.
-        builder = self._main_channel.jvm.py4j.GatewayServer.GatewayServerBuilder()
-        server = builder.javaPort(0).authToken(self._token).entryPoint(self._shared).build()
-        server.start()
-        return JvmChannel(self, int(server.getListeningPort()), self._token)
-
     def error_tail(self) -> str:
         """The end of what the JVM wrote to its standard error."""
         if self._errors.closed:
@@ -231,7 +176,7 @@ class JavaProcess:
 
     def close(self, timeout_s: float = END_SECONDS) -> None:
         """End the JVM by closing its pipe; kill it if it still runs after `timeout_s` seconds."""
-        self._main_channel.close()
+        self._disconnect()
         if self._process.stdin is not None:
             try:
                 self._process.stdin.close()
@@ -243,6 +188,14 @@ class JavaProcess:
             self._process.kill()
             self._process.wait(END_SECONDS)
         self._errors.close()
+
+    def _disconnect(self) -> None:
+        client = self._gateway._gateway_client
+        _our_clients.discard(id(client))
+        # Objects that Python frees later are gone with the JVM.
+        client.is_connected = False
+        with contextlib.suppress(Py4JError, OSError):
+            self._gateway.close()
 
     def _lower_priority(self, nice: int) -> None:
         # On Linux a priority belongs to a thread; threads inherit that of their creator.

@@ -35,6 +35,7 @@ class LongLivedWriter:
         self.process = process
         self._schema = _schema(table)
         self._id = uuid.uuid4().hex[:12]
+        self._java: Any = None
         self._spill = tempfile.mkdtemp(prefix="streamhouse-")
         self._path = local_path(marker_path(root, self._id))
         self._last_snapshot = 0
@@ -43,29 +44,27 @@ class LongLivedWriter:
         self._marker = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    def open(self, jvm: Any, shared: Any, table: Any, user: str) -> None:
-        """Open the Java writer of `table`, and store it in the map `shared` of the JVM."""
+    def open(self, jvm: Any, table: Any, user: str) -> None:
+        """Open the Java writer of `table`."""
         options = prefixes(self._id)
         if _CACHE not in dict(table.options()):
             options[_CACHE] = _CACHE_SIZE
-        writer_table = table.copy(options)
         manager = jvm.org.apache.paimon.disk.IOManager.create(self._spill)
-        entry = jvm.java.util.ArrayList()
-        entry.add(writer_table)
-        entry.add(writer_table.newWrite(user).withIOManager(manager))
-        shared.put(self._id, entry)
+        writer_table = table.copy(options)
+        self._java = writer_table, writer_table.newWrite(user).withIOManager(manager)
 
-    def java(self, shared: Any) -> tuple[Any, Any]:
+    @property
+    def java(self) -> tuple[Any, Any]:
         """The Java table and its writer."""
-        entry = shared.get(self._id)
-        return entry.get(0), entry.get(1)
+        table, write = self._java
+        return table, write
 
-    def buckets(self, jvm: Any, shared: Any, latest: int) -> Any | None:
+    def buckets(self, jvm: Any, latest: int) -> Any | None:
         """Notify the writer of new files up to snapshot `latest`; returns the buckets with some.
 
         The first call returns all buckets with level-0 files. None if the writer is stale.
         """
-        table, write = self.java(shared)
+        table, write = self.java
         buckets = jvm.java.util.LinkedHashSet()
         pair = jvm.org.apache.paimon.utils.Pair
         if not self._last_snapshot:
@@ -93,23 +92,21 @@ class LongLivedWriter:
                 buckets.add(pair.of(partition, bucket))
         return buckets if compactions == self._own_snapshots else None
 
-    def done(self, shared: Any, latest: int, committed: bool) -> None:
+    def done(self, latest: int, committed: bool) -> None:
         """Note that a compaction begun at `latest` succeeded; `committed`: it made a snapshot."""
-        table, _ = self.java(shared)
+        table, _ = self.java
         self._last_snapshot, self._own_snapshots = latest, int(committed)
         self._last_snapshot_ms = table.snapshotManager().snapshot(latest).timeMillis()
 
-    def close(self, shared: Any | None, ended_well: bool = True) -> None:
-        """Close the writer; `shared` is None if its JVM is gone.
+    def close(self, ended_well: bool = True, jvm_ends: bool = False) -> None:
+        """Close the writer; that of Java only if its JVM goes on.
 
         The marker is deleted only if the last compaction `ended_well`. Otherwise it stays, and a
         later run removes the files that the compaction may have left.
         """
         try:
-            if shared is not None:
-                entry = shared.remove(self._id)
-                if entry is not None:
-                    entry.get(1).close()
+            if self._java is not None and not jvm_ends and self.process.alive:
+                self._java[1].close()
         finally:
             if ended_well and os.path.exists(self._path):
                 os.remove(self._path)

@@ -73,9 +73,8 @@ def _copy(jvm: Any, table: Any, table_options: Mapping[str, str]) -> Any:
 
 
 def _compact(jvm: Any, table: Any) -> None:
-    identifier = int(table.snapshotManager().latestSnapshotId() or 0) + 1
     entries = table.newSnapshotReader().withLevel(0).bucketEntries()
     buckets = [(entry.partition(), entry.bucket()) for entry in entries]
     if buckets:
-        messages = compacted(jvm, table, buckets, True, identifier, PURGE_USER)
-        commit(table, PURGE_USER, identifier, messages)
+        messages = compacted(jvm, table, buckets, True, PURGE_USER)
+        commit(table, PURGE_USER, messages, lock_held=True)

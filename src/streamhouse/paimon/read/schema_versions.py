@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import nanosecond_timestamps
@@ -42,14 +40,7 @@ class TableSchema:
         self.shown = shown_columns(columns, self.options)
         """The columns that readers see: all but the hidden key of a materialized view."""
         self.shown_names = tuple(column.name for column in self.shown)
-        self.arrow_schema: pa.Schema = pa.schema(
-            pa.field(
-                column.name,
-                types.arrow_type(types.parse(column.type)),
-                nullable=column.nullable,
-            )
-            for column in columns
-        )
+        self.arrow_schema = types.arrow_schema(columns)
         self.defaults: Mapping[str, str] = {
             field["name"]: field["defaultValue"]
             for field in schema["fields"]

@@ -59,12 +59,7 @@ class SystemTable:
         self.options: Mapping[str, str] = {}
         self.columns: tuple[Column, ...] = _columns(self._system, data)
         self.shown_names = tuple(column.name for column in self.columns)
-        self.arrow_schema: pa.Schema = pa.schema(
-            pa.field(
-                column.name, types.arrow_type(types.parse(column.type)), nullable=column.nullable
-            )
-            for column in self.columns
-        )
+        self.arrow_schema = types.arrow_schema(self.columns)
 
     @property
     def identifier(self) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -30,12 +31,16 @@ from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of, numbered_files
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.metadata_mirror import read as mirror
+from streamhouse.paimon.storage.metadata_mirror.folder import LISTS
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
+
+_STARTS = re.compile(r"scan\.(?!mode)")
+"""The options of a table as of a snapshot, tag or time."""
 
 
 class Table(TableSchema):
@@ -141,14 +146,21 @@ class Table(TableSchema):
             return []
         snapshot = snapshot or self.pinned
         postpone_bucket.check_read(self, snapshot)
+        if snapshot is None and self.followed and not any(map(_STARTS.match, self.options)):
+            snapshot = self.latest_snapshot_id()
         if snapshot is not None and (self.schema_id > 0 or filter is not None):
             # The core plans with the snapshot's schema, and the files are read with this table's.
             columns = None
             planned = self.schema_id
             if filter is not None and self.snapshot(snapshot).schema_id != planned:
                 filter = None
-        builder = self._builder(columns, snapshot, filter)
-        splits = self._plan(builder.new_scan(), snapshot)
+        splits = self._planned(
+            snapshot or 0,
+            snapshot or 0,
+            LISTS[:2],
+            lambda rust: self._builder(columns, snapshot, filter, rust=rust).new_scan(),
+            snapshot,
+        )
         if in_commit_order:
             return sorted(splits, key=lambda split: SplitFrame.parse(split).folder)
         return sorted(splits)
@@ -165,23 +177,27 @@ class Table(TableSchema):
         `mode` is `delta` (data files) or `changelog` (changelog files).
         """
         postpone_bucket.check_followed(self)
-        planned = self._mirrored_changes(after, until, mode, columns)
-        if planned is not None:
-            return planned
-        scan = self._builder(columns, None, None).new_incremental_scan(after, until, mode)
-        return self._plan(scan, after + 1)
+        return self._planned(
+            after + 1,
+            until,
+            LISTS[1:],
+            lambda rust: self._builder(columns, None, None, rust=rust).new_incremental_scan(
+                after, until, mode
+            ),
+            after + 1,
+        )
 
-    def _mirrored_changes(
-        self, after: int, until: int, mode: str, columns: Sequence[str] | None
-    ) -> list[bytes] | None:
-        """As `changes`, planned on a local copy of the metadata; None if that is not possible."""
-
-        def plan(rust: Any) -> Sequence[Any]:
-            builder = self._builder(columns, None, None, rust=rust)
-            splits: Sequence[Any] = builder.new_incremental_scan(after, until, mode).plan().splits()
-            return splits
-
-        return mirror.changes(self, after, until, plan)
+    def _planned(
+        self,
+        first: int,
+        last: int,
+        lists: Sequence[str],
+        scan: Callable[[Any], Any],
+        snapshot: int | None,
+    ) -> list[bytes]:
+        """The splits of a scan of the core, planned on a copy of the metadata if possible."""
+        copied = mirror.planned(self, first, last, lists, scan)
+        return self._plan(scan(None), snapshot) if copied is None else copied
 
     def read(
         self,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from streamhouse.errors import TableError
+from streamhouse.sql.plan import Column
 from streamhouse.types import PLAIN
 
 JsonType: TypeAlias = "str | dict[str, Any]"
@@ -93,6 +94,14 @@ def arrow_type(parsed: JsonType) -> pa.DataType:
         value = _arrow_field("value", parsed["value"] if kind == "MAP" else "INT NOT NULL")
         return pa.map_(pa.field("key", key, nullable=False), value)
     return pa.struct([_arrow_field(item["name"], item["type"]) for item in parsed["fields"]])
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """The Arrow schema in which Paimon's Rust core returns columns."""
+    return pa.schema(
+        pa.field(column.name, arrow_type(parse(column.type)), nullable=column.nullable)
+        for column in columns
+    )
 
 
 def precisions(columns: Mapping[str, str]) -> dict[str, int]:

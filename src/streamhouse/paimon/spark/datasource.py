@@ -28,8 +28,7 @@ from streamhouse.errors import OptionError
 from streamhouse.options import integer
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
-from streamhouse.paimon.read.conditions import Filter
-from streamhouse.paimon.read.pushdown import push
+from streamhouse.paimon.read.conditions import Filter, push
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of

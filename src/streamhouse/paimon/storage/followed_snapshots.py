@@ -17,11 +17,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from streamhouse.paimon.storage.lock import commit_notice, commit_stamp, publish_commit
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel
-from streamhouse.paimon.storage.rust_core import forget_metadata
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 
 VERIFY_S = 2.0
@@ -34,6 +34,14 @@ _SHARED = 16
 """How many of the newest snapshots a notice has."""
 
 
+class _File(NamedTuple):
+    """A snapshot, the text of its file, and the ETag."""
+
+    snapshot: Snapshot
+    text: str
+    etag: str
+
+
 @dataclass
 class _Known:
     """The cached snapshots below one root; `latest` 0: there are none.
@@ -43,13 +51,12 @@ class _Known:
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     latest: int = 0
-    etags: dict[int, str] = field(default_factory=dict)
-    snapshots: dict[int, Snapshot] = field(default_factory=dict)
-    texts: dict[int, str] = field(default_factory=dict)
+    files: dict[int, _File] = field(default_factory=dict)
     verified_at: float = float("-inf")
     probed_at: float = float("-inf")
     notified_at: float = float("-inf")
     stamp: int | None = 0
+    replacements: int = 0
     peer_folders: tuple[str, ...] = ()
     """Folders of this machine from which snapshots were committed (`storage.metadata_mirror`), the
     last one first."""
@@ -57,20 +64,17 @@ class _Known:
     @property
     def etag(self) -> str | None:
         """The ETag of the newest snapshot."""
-        return self.etags.get(self.latest)
+        return self.files[self.latest].etag if self.latest in self.files else None
 
     def forget(self) -> None:
         self.latest = 0
-        for kept in (self.snapshots, self.texts, self.etags):
-            kept.clear()
+        self.files.clear()
         self.verified_at = self.probed_at = self.notified_at = float("-inf")
 
     def add(self, snapshot: Snapshot, text: str, etag: str) -> None:
-        number = snapshot.id
-        self.snapshots[number], self.texts[number], self.etags[number] = snapshot, text, etag
-        for kept in (self.snapshots, self.texts, self.etags):
-            kept.pop(number - _KEPT, None)
-        self.latest = max(self.latest, number)
+        self.files[snapshot.id] = _File(snapshot, text, etag)
+        self.files.pop(snapshot.id - _KEPT, None)
+        self.latest = max(self.latest, snapshot.id)
 
     def add_peers(self, *folders: str) -> None:
         kept = dict.fromkeys((*folders, *self.peer_folders))
@@ -129,16 +133,20 @@ class FollowedSnapshots(Snapshots):
             self._verify_if_due()
             if snapshot_id <= known.latest - _KEPT:
                 return super().find(snapshot_id)
-            if snapshot_id not in known.snapshots:
-                self._take(snapshot_id)
-            return known.snapshots.get(snapshot_id)
+            if snapshot_id not in known.files and not self._take(snapshot_id):
+                return None
+            return known.files[snapshot_id].snapshot
+
+    @property
+    def replacements(self) -> int:
+        return self._known.replacements
 
     def note_commit(self, user: str, identifier: int) -> None:
         """Read the snapshots up to the one that this process has just committed."""
         known = self._known
         with known.lock:
             while self._take(known.latest + 1):
-                newest = known.snapshots[known.latest]
+                newest = known.files[known.latest].snapshot
                 if (newest.commit_user, newest.commit_identifier) == (user, identifier):
                     return
 
@@ -152,14 +160,12 @@ class FollowedSnapshots(Snapshots):
             known.add(snapshot, text, etag)
             known.verified_at = time.monotonic()
             known.add_peers(folder)
-            recent = range(snapshot.id - _SHARED + 1, snapshot.id + 1)
+            first = snapshot.id - _SHARED
             notice = {
                 "of": self._digest,
                 "id": snapshot.id,
-                "tags": dict(known.etags),
-                "texts": {
-                    number: known.texts[number] for number in recent if number in known.texts
-                },
+                "tags": {number: file.etag for number, file in known.files.items()},
+                "texts": {n: file.text for n, file in known.files.items() if n > first},
                 "folders": known.peer_folders,
             }
         publish_commit(self._location, notice)
@@ -168,13 +174,6 @@ class FollowedSnapshots(Snapshots):
     def peer_folders(self) -> Sequence[str]:
         """Folders of this machine that have metadata of the newest snapshots, if any is known."""
         return self._known.peer_folders
-
-    def take_notice(self) -> None:
-        """Add, without a request, what another process of this machine has just committed."""
-        known, stamp = self._known, commit_stamp(self._location)
-        with known.lock:
-            if stamp:
-                self._apply_notice(stamp)
 
     def _apply_notice(self, stamp: int) -> bool:
         """Add the snapshots that another process of this machine has just committed.
@@ -204,36 +203,31 @@ class FollowedSnapshots(Snapshots):
         (_, *store), root = self._place
         return hashlib.sha256(repr((store, root)).encode()).hexdigest()
 
-    def probe(self) -> None:
-        """Add newer snapshots, without verifying that the known ones are still there."""
-        known = self._known
-        with known.lock:
-            stamp = commit_stamp(self._location)
-            if stamp:
-                self._apply_notice(stamp)
-            while self._take(known.latest + 1):
-                pass
-            known.probed_at, known.stamp = time.monotonic(), stamp
-
     def etag(self, number: int) -> str | None:
         """The ETag of a snapshot, if it is known."""
-        return self._known.etags.get(number)
+        file = self._known.files.get(number)
+        return None if file is None else file.etag
 
     def texts(self, first: int, last: int) -> list[str] | None:
         """The files of some snapshots, oldest first; None if not all of them are kept here."""
         known = self._known
         with known.lock:
-            found = [known.texts.get(number) for number in range(first, last + 1)]
-            return None if None in found else [text for text in found if text is not None]
+            numbers = range(first, last + 1)
+            if not known.files.keys() >= set(numbers):
+                return None
+            return [known.files[number].text for number in numbers]
 
     def verify(self) -> bool:
         """As `Snapshots.verify`; it probes for newer snapshots at the same time."""
         known = self._known
         with known.lock:
+            stamp = commit_stamp(self._location)
+            if stamp:
+                self._apply_notice(stamp)
             if known.etag is None:
                 known.verified_at = float("-inf")
                 return self._verify_if_due()
-            stamp, number = commit_stamp(self._location), known.latest
+            number = known.latest
             etag, following = run_parallel(
                 [
                     lambda: self._objects.etag(self._path(number)),
@@ -270,8 +264,7 @@ class FollowedSnapshots(Snapshots):
             latest = super().latest_id()
             if latest is not None:
                 self._take(latest)
-        if replaced:
-            forget_metadata()
+        known.replacements += replaced
         known.verified_at = now
         return not replaced
 

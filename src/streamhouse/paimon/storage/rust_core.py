@@ -29,44 +29,18 @@ _GONE = re.compile(
 """Not any `not found`: the core says so of columns that options name, too."""
 CATALOG = "paimon"
 """Its name in SQL contexts."""
-_Key = tuple[int, tuple[tuple[str, str], ...], int]
-_CACHE = {
-    "local-cache.enabled": "true",
-    "local-cache.max-size": "64 mb",
-    "local-cache.whitelist": "meta",
-}
-"""The core keeps snapshots, schemas and manifests in memory. Manifests never change; the others do
-if a table is rolled back or created again, and the core does not notice that."""
+_Key = tuple[int, tuple[tuple[str, str], ...]]
 _catalogs: dict[_Key, Any] = {}
 _contexts: dict[_Key, Any] = {}
-_generation = 0
 
 
-def catalog(options: Mapping[str, str], caches: bool = False) -> Any:
-    """The catalog that these options open (`warehouse`, `s3.*`, …).
-
-    If it `caches` metadata, the caller must call `forget_metadata` when a table was rolled back or
-    created again, and open its tables anew.
-    """
-    key = _key(options, _generation + 1 if caches else 0)
+def catalog(options: Mapping[str, str]) -> Any:
+    """The catalog that these options open (`warehouse`, `s3.*`, …)."""
+    key = _key(options)
     if key not in _catalogs:
         _check(options)
-        cache = _CACHE if caches else {}
-        _catalogs[key] = PaimonCatalog(core_options(file_system_options(options)) | cache)
+        _catalogs[key] = PaimonCatalog(core_options(file_system_options(options)))
     return _catalogs[key]
-
-
-def metadata_generation() -> int:
-    """A number that changes when `forget_metadata` is called."""
-    return _generation
-
-
-def forget_metadata() -> None:
-    """Forget the metadata that catalogs have cached."""
-    global _generation
-    for key in [key for key in list(_catalogs) if key[2]]:
-        _catalogs.pop(key, None)
-    _generation += 1
 
 
 def sql_context(options: Mapping[str, str]) -> Any:
@@ -101,5 +75,5 @@ def _check(options: Mapping[str, str]) -> None:
         check_bucket(options, options["warehouse"])
 
 
-def _key(options: Mapping[str, str], generation: int = 0) -> _Key:
-    return os.getpid(), tuple(sorted(options.items())), generation
+def _key(options: Mapping[str, str]) -> _Key:
+    return os.getpid(), tuple(sorted(options.items()))

@@ -79,6 +79,11 @@ class Snapshots:
         """Whether no snapshot is kept that was replaced: by a rollback, or in a new table."""
         return True
 
+    @property
+    def replacements(self) -> int:
+        """How often kept snapshots were found to be replaced, by any thread."""
+        return 0
+
     def note_commit(self, user: str, identifier: int) -> None:
         """Read the snapshots up to the one just committed, if snapshots are kept."""
 

@@ -9,6 +9,7 @@ from typing import Any
 from pypaimon_rust.datafusion import CommitMessage
 
 from streamhouse.errors import StoreError, TableError
+from streamhouse.paimon.catalog.opened_tables import evict
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import table_as_of
@@ -29,20 +30,13 @@ class TableCommitter:
     """Commits what writers prepared, each identifier once; driver.
 
     `commit_user` identifies the query for ever, so it must be the checkpoint's own id: if a new
-    query reused it, its first batches would count as replays. `followed`: it commits again and
-    again (`Warehouse.followed`).
+    query reused it, its first batches would count as replays.
     """
 
     def __init__(
-        self,
-        warehouse_options: Mapping[str, str],
-        identifier: str,
-        commit_user: str,
-        followed: bool = False,
+        self, warehouse_options: Mapping[str, str], identifier: str, commit_user: str
     ) -> None:
         self._warehouse = Warehouse(warehouse_options)
-        self._followed = followed
-        self._generation = rust_core.metadata_generation()
         self._identifier = identifier
         self._user = commit_user
         self._checked_until = 0
@@ -51,6 +45,7 @@ class TableCommitter:
         self._opened: Table | None = None
         self._mirrored: MirroredCommit | None = None
         self._refresh()
+        self._replacements = self._table.snapshots.replacements
 
     @property
     def table(self) -> Table:
@@ -58,21 +53,14 @@ class TableCommitter:
 
     def _refresh(self) -> None:
         """Follow schema changes: a commit records the schema version in its snapshot."""
-        warehouse, name = self._warehouse, self._identifier
-        table = warehouse.followed(name, caches=True) if self._followed else warehouse.table(name)
+        table = self._warehouse.followed(self._identifier)
         if table is not self._opened:
             self._opened, self._table = table, writable(table)
             builder = self._table.rust.new_stream_write_builder().with_commit_user(self._user)
             self._commit: Any = builder.new_commit()
             self._sums = SumLimits(table, self._table)
-            self._open_mirror(table)
-
-    def _open_mirror(self, table: Table) -> None:
-        """Commit with few requests, if the table is in an object store."""
-        if self._mirrored is not None:
-            self._mirrored.close()
-        parts, schema = object_store_parts(table), self._table.schema
-        self._mirrored = parts and MirroredCommit(table, *parts, schema, self._user)
+            parts, schema = object_store_parts(table), self._table.schema
+            self._mirrored = parts and MirroredCommit(table, *parts, schema, self._user)
 
     def commit(self, identifier: int, messages: Sequence[bytes], lock_held: bool = False) -> bool:
         """Make the rows of `messages` visible under `identifier`, which must increase.
@@ -94,8 +82,6 @@ class TableCommitter:
                 with commit_lock(self._table.location):
                     return self._commit_once(identifier, messages, commit_messages)
             except rust_core.ERRORS as error:
-                # What it had read of other commits is not known.
-                rust_core.forget_metadata()
                 raise write_error(self._table, error) from error
 
         committed = retried(commit)
@@ -106,43 +92,27 @@ class TableCommitter:
     def _commit_once(
         self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
     ) -> bool:
-        """Commit, under the table's lock, unless `identifier` was committed before."""
-        sure, self._sure = self._sure, False
-        committed = sure and self._commit_unverified(identifier, messages, commit_messages)
-        committed = committed or self._commit_verified(identifier, messages, commit_messages)
-        self._sure = True
-        return committed
+        """Commit, under the table's lock, unless `identifier` was committed before.
 
-    def _commit_unverified(
-        self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
-    ) -> bool:
-        """Commit on top of the newest known snapshot, which is verified during the upload.
-
-        After a failure, what is known is verified first. Returns False if this is not possible, and
-        for an identifier that may have been committed.
+        A copy of the metadata is on top of the newest known snapshot, which is verified during the
+        upload. So what is known is verified before only for the first commit, after a failure, and
+        if the core must commit to the store itself.
         """
-        if rust_core.metadata_generation() != self._generation:
-            return False
-        self._refresh()
-        # The store must refuse a snapshot whose number is taken.
-        if self._mirrored is None or not self._mirrored.has_conditions or self._has(identifier):
-            return False
-        self._check_sums(identifier, messages)
-        return self._commit_mirrored(identifier, commit_messages, verified=False)
-
-    def _commit_verified(
-        self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
-    ) -> bool:
-        self._check_history()
+        sure, self._sure = self._sure and self._verifies_later(), False
+        if not sure:
+            self._check_history()
         self._refresh()
         # The core looks for an earlier commit by itself, with more requests to an object store.
         known = self._table.followed and self._checked_until > 0
         if known and self._has(identifier):
-            return False
+            return sure and self._commit_once(identifier, messages, commit_messages)
         self._check_sums(identifier, messages)
+        if known and self._commit_mirrored(identifier, commit_messages):
+            self._sure = True
+            return True
+        if sure:
+            return self._commit_once(identifier, messages, commit_messages)
         if known:
-            if self._commit_mirrored(identifier, commit_messages):
-                return True
             self._commit.commit(identifier, commit_messages)
             committed = True
         else:
@@ -152,18 +122,18 @@ class TableCommitter:
         except StoreError:
             # The commit is done; the next one opens the table again.
             self._checked_until, self._last_identifier, self._opened = 0, -1, None
-            rust_core.forget_metadata()
+        self._sure = True
         return committed
 
-    def _commit_mirrored(
-        self, identifier: int, commit_messages: Sequence[Any], verified: bool = True
-    ) -> bool:
-        """Commit by a local copy of the metadata; False if that is not possible.
+    def _verifies_later(self) -> bool:
+        """Whether the store refuses a snapshot whose number is taken, and none was replaced."""
+        same = self._table.snapshots.replacements == self._replacements
+        return same and self._mirrored is not None and self._mirrored.has_conditions
 
-        `verified`: whether the newest known snapshot is known to be still there.
-        """
+    def _commit_mirrored(self, identifier: int, commit_messages: Sequence[Any]) -> bool:
+        """Commit by a local copy of the metadata; False if that is not possible."""
         mirrored, newest = self._mirrored, self._checked_until
-        if mirrored is None or not mirrored.commit(newest, identifier, commit_messages, verified):
+        if mirrored is None or not mirrored.commit(newest, identifier, commit_messages):
             return False
         self._checked_until, self._last_identifier = newest + 1, identifier
         self._sums.committed()
@@ -179,12 +149,13 @@ class TableCommitter:
 
     def _check_history(self) -> None:
         """Forget earlier commits if the table was rolled back, or dropped and created again."""
-        same = self._table.snapshots.verify()
+        snapshots = self._table.snapshots
+        snapshots.verify()
         # Another thread may have noticed it.
-        generation = rust_core.metadata_generation()
-        if not same or (self._followed and generation != self._generation):
+        if snapshots.replacements != self._replacements:
+            self._replacements = snapshots.replacements
+            evict(self._identifier)
             self._checked_until, self._last_identifier = 0, -1
-        self._generation = generation
 
     def _check_sums(self, identifier: int, messages: Sequence[bytes]) -> None:
         try:

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from streamhouse.errors import CommitConflictError, OptionError, TableError
 from streamhouse.options import choice, integer
+from streamhouse.paimon.java.bucket_compaction import commit
 from streamhouse.procedures.arguments import names, parse_options, split_options
 from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
-from streamhouse.procedures.commit_messages import COMMIT_USER, commit, deserialised
+from streamhouse.procedures.commit_messages import COMMIT_USER, deserialised
 from streamhouse.procedures.compaction.worker import RESULT, CompactionTask, send_jar
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import Options, procedure, row, rows
@@ -208,11 +209,10 @@ class Compaction:
 
         return self._context.java(self._name, work, self._work.table_options)
 
-    def _commit(self, messages: Sequence[bytes]) -> int:
-        location = self._table.location
+    def _commit(self, messages: Sequence[bytes]) -> int | None:
         return self._context.java(
             self._name,
-            lambda jvm, table: commit(table, location, deserialised(jvm, messages)),
+            lambda jvm, table: commit(table, COMMIT_USER, deserialised(jvm, messages)),
         )
 
 

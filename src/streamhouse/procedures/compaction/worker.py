@@ -83,9 +83,8 @@ class CompactionTask:
 
     def _buckets(self, jvm: Any, table: Any, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
         deserialize = jvm.org.apache.paimon.utils.SerializationUtils.deserializeBinaryRow
-        latest = int(table.snapshotManager().latestSnapshotId() or 0)
         buckets = [(deserialize(partition), bucket) for partition, bucket in payloads]
-        messages = compacted(jvm, table, buckets, self.full, latest + 1, COMMIT_USER)
+        messages = compacted(jvm, table, buckets, self.full, COMMIT_USER)
         return serialised(jvm, messages)
 
     def _append(self, jvm: Any, table: Any, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:

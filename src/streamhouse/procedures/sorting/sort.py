@@ -21,13 +21,14 @@ from streamhouse.close_matches import nearest
 from streamhouse.duckdb_database import open_database
 from streamhouse.errors import DataLossError, StreamhouseError, TableError, UnsupportedSqlError
 from streamhouse.options import memory_bytes
+from streamhouse.paimon.java.bucket_compaction import commit
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
-from streamhouse.procedures.commit_messages import commit, deserialised
+from streamhouse.procedures.commit_messages import COMMIT_USER, deserialised
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import rows
 from streamhouse.procedures.sorting.space_filling_curves import MOST_COLUMNS, Curve, is_sortable
@@ -220,7 +221,7 @@ class _Sort:
     def _commit(self, splits: Sequence[bytes], messages: Sequence[bytes]) -> int:
         """Replace the old files by the new ones, as a compaction."""
         partitions = list({entry.partition: None for entry in self.entries})
-        location, snapshot = self.table.location, self.snapshot
+        snapshot = self.snapshot
         read = file_ids(*splits)
 
         def work(jvm: Any, java_table: Any) -> int:
@@ -232,7 +233,7 @@ class _Sort:
                     "nothing was changed"
                 )
             compactions = _compactions(jvm, java_table, old, deserialised(jvm, messages))
-            return commit(java_table, location, compactions)
+            return commit(java_table, COMMIT_USER, compactions) or snapshot
 
         return self.context.java(self.table.identifier, work)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streamhouse.paimon.read.pushdown import keys_filter
+from streamhouse.paimon.read.conditions import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.sql.options.merge_functions import sequence_fields

@@ -21,7 +21,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.differences.key_preserving_partitions import parts
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.changelog.unread_commits import invisible_snapshots, rows_of, written_since
-from streamhouse.paimon.read.pushdown import keys_filter
+from streamhouse.paimon.read.conditions import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows, producer
 from streamhouse.paimon.storage.lock import commit_lock

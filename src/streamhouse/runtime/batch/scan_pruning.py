@@ -10,8 +10,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from streamhouse.paimon.read.conditions import Filter
-from streamhouse.paimon.read.pushdown import compared
+from streamhouse.paimon.read.conditions import Filter, compared
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.sql.select_parts import conjuncts
 

@@ -92,7 +92,7 @@ class Lineage:
         self.address = spec.target.auxiliary_table(SUFFIX)
         self.address.create(COLUMNS, ("query_id", "batch_id"), _OPTIONS)
         self._committer = TableCommitter(
-            self.address.warehouse, self.address.identifier, spec.query_id, followed=True
+            self.address.warehouse, self.address.identifier, spec.query_id
         )
         self._current = self._former = _definition(definition_json(spec))
         self._unwritten: list[BatchRecord] = []

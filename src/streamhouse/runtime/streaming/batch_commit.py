@@ -106,9 +106,7 @@ class BatchCommitter:
         self._tag = query_tag(spec.query_id)
         self._sink = spec.open_sink().committer(spec.query_id)
         self._auxiliary_tables = {
-            address.identifier: TableCommitter(
-                address.warehouse, address.identifier, spec.query_id, followed=True
-            )
+            address.identifier: TableCommitter(address.warehouse, address.identifier, spec.query_id)
             for address in spec.auxiliary_tables
         }
 

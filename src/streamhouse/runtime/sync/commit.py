@@ -122,9 +122,7 @@ class SyncCommitter:
 
     def _committer(self, target: str) -> TableCommitter:
         if target not in self._committers:
-            committer = TableCommitter(
-                self._spec.options.warehouse, target, self._spec.query_id, followed=True
-            )
+            committer = TableCommitter(self._spec.options.warehouse, target, self._spec.query_id)
             self._log.check(committer.last_identifier(), f"table {target}")
             self._committers[target] = committer
         return self._committers[target]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
-from streamhouse.duckdb_database import open_database
 from streamhouse.paimon.changelog.differences.snapshot_changes import read_rows, written_keys
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_files import bucket_folder
+from streamhouse.paimon.write.bucket_hash import row_hashes
 
 MOST_ROWS = 2_000_000
 """A bucket with more rows than this is compared in several parts."""
@@ -48,20 +45,11 @@ class BucketPart:
     def _share(self, table: Table, splits: Sequence[bytes]) -> pa.Table:
         keys = [name for name in table.primary_key if name not in table.partition_keys]
         kept = []
-        with open_database(threads=1) as con:
-            for batch in table.read(splits=splits):
-                kept.append(
-                    batch.filter(self._in_share(con, batch.select(keys or table.primary_key)))
-                )
+        for batch in table.read(splits=splits):
+            hashes = row_hashes(batch.select(keys or table.primary_key).columns)
+            kept.append(batch.filter(pa.array(hashes % self.count == self.number)))
         schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
         return pa.Table.from_batches([batch.cast(schema) for batch in kept], schema=schema)
-
-    def _in_share(self, con: duckdb.DuckDBPyConnection, keys: pa.RecordBatch) -> Any:
-        names = [f"c{i}" for i in range(keys.num_columns)]
-        con.register("k", pa.Table.from_arrays(keys.columns, names=names))
-        hashed = con.sql(f"SELECT hash({', '.join(names)}) % {self.count} FROM k").to_arrow_table()
-        con.unregister("k")
-        return pc.equal(hashed.column(0).combine_chunks(), pa.scalar(self.number, pa.uint64()))
 
 
 def parts(

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.changelog.differences.state_difference import Differ
-from streamhouse.paimon.read.conditions import Filter
-from streamhouse.paimon.read.pushdown import keys_filter
+from streamhouse.paimon.read.conditions import Filter, keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import (
     PRODUCED,

@@ -2,84 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.options import table_of
 from streamhouse.paimon.schema.options.option_columns import split_names
 from streamhouse.paimon.schema.validation.declared_schema import DeclaredSchema
 
+_TABLE = table_of(__package__, "feature_rules.toml")
 _VECTORS = ("deletion-vectors.enabled", "true")
-_FIRST_ROW = ("merge-engine", "first-row")
-_OVERWRITES = ("streaming-read-overwrite", "true")
-_EVOLUTION = ("data-evolution.enabled", "true")
 _CLUSTERING = ("clustering.incremental", "true")
 _CHAIN = ("chain-table.enabled", "true")
-_OVERRIDE = ("pk-clustering-override", "true")
-_FULL, _LOOKUP = ("changelog-producer", "full-compaction"), ("changelog-producer", "lookup")
-_PAIRS = (
-    (_VECTORS, _FULL),
-    (_VECTORS, _FIRST_ROW),
-    (_FIRST_ROW, ("changelog-producer", "input")),
-    (_FIRST_ROW, _FULL),
-    (_OVERWRITES, _FULL),
-    (_OVERWRITES, _LOOKUP),
-    (_EVOLUTION, _VECTORS),
-    (_EVOLUTION, _CLUSTERING),
-    (_CHAIN, _VECTORS),
-    *((_CHAIN, producer) for producer in (_FULL, _LOOKUP)),
-    *((_OVERRIDE, producer) for producer in (_FULL, _LOOKUP)),
-    *((_OVERRIDE, ("merge-engine", engine)) for engine in ("aggregation", "partial-update")),
-    (_OVERRIDE, ("record-level.expire-time", "")),
-    (_OVERRIDE, ("sequence.field", "")),
-    (("ignore-delete", "true"), ("partial-update.remove-record-on-sequence-group", "")),
-)
-"""Option values that exclude each other; an empty value stands for any."""
-_NEEDS = (
-    (_EVOLUTION, ("row-tracking.enabled", "true")),
-    (_CHAIN, ("sequence.field", "")),
-    (_CHAIN, ("partition.timestamp-pattern", "")),
-    (_CHAIN, ("partition.timestamp-formatter", "")),
-    (_OVERRIDE, ("clustering.columns", "")),
-    (_OVERRIDE, _VECTORS),
-    (("record-level.expire-time", ""), ("record-level.time-field", "")),
-    (("sequence.field.sort-order", "descending"), ("sequence.field", "")),
-)
-"""Option values, and those that they need."""
-_NEEDS_KEY = (_OVERWRITES, _CHAIN, ("table-read.sequence-number.enabled", "true"))
-_FORBIDS_KEY = (("row-tracking.enabled", "true"), _CLUSTERING, ("upsert-key", ""))
-_NEEDS_PARTITIONS = (("partition.expiration-time", ""), _CHAIN)
-_REMOVES = {
-    "aggregation.remove-record-on-delete": (".ignore-retract",),
-    "partial-update.remove-record-on-delete": ("ignore-delete", ".sequence-group"),
-}
 
 
 def combination_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     """Options that exclude each other, or lack others that they need."""
-    for one, other in _PAIRS:
+    for one, other in _TABLE["exclude"]:
         if _has(schema, one) and _has(schema, other):
             yield OptionError(
                 f"{schema.where}: options {_text(one)} and {_text(other)} exclude each other: "
                 "Paimon's Java core refuses to open such a table; leave one of them out"
             )
-    for one, other in _NEEDS:
+    for one, other in _TABLE["need"]:
         if _has(schema, one) and not _has(schema, other):
             yield OptionError(f"{schema.where}: option {_text(one)} needs {_text(other)}; set both")
-    for remove, suffixes in _REMOVES.items():
+    for remove, suffixes in _TABLE["removes"].items():
         for key, value in schema.options.items() if schema.is_true(remove) else ():
-            if key.endswith(suffixes) and value.lower() != "false":
+            if key.endswith(tuple(suffixes)) and value.lower() != "false":
                 yield OptionError(
                     f"{schema.where}: options '{remove}' and '{key}' exclude each other: the first "
                     "removes a row with all its columns; leave one of them out"
                 )
 
 
-def _has(schema: DeclaredSchema, pair: tuple[str, str]) -> bool:
+def _has(schema: DeclaredSchema, pair: Sequence[str]) -> bool:
     key, value = pair
     return key in schema.options and value in ("", schema.option(key))
 
 
-def _text(pair: tuple[str, str]) -> str:
+def _text(pair: Sequence[str]) -> str:
     return f"'{pair[0]}' = '{pair[1]}'" if pair[1] else f"'{pair[0]}'"
 
 
@@ -88,9 +49,13 @@ def table_kind_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     producer = schema.option("changelog-producer", "none")
     changes = () if producer == "none" else (("changelog-producer", producer),)
     for pairs, bad, what in (
-        ([*changes, *_NEEDS_KEY], not schema.primary_key, "needs a table with a PRIMARY KEY"),
-        (_FORBIDS_KEY, bool(schema.primary_key), "needs a table without a PRIMARY KEY"),
-        (_NEEDS_PARTITIONS, not schema.partition_keys, "needs a table with partitions"),
+        (
+            [*changes, *_TABLE["need_key"]],
+            not schema.primary_key,
+            "needs a table with a PRIMARY KEY",
+        ),
+        (_TABLE["forbid_key"], bool(schema.primary_key), "needs a table without a PRIMARY KEY"),
+        (_TABLE["need_partitions"], not schema.partition_keys, "needs a table with partitions"),
     ):
         for pair in pairs:
             if bad and _has(schema, pair):
@@ -134,19 +99,10 @@ def retention_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
             )
 
 
-_STARTS = (
-    "scan.snapshot-id", "scan.tag-name", "scan.version", "scan.watermark", "scan.timestamp",
-    "scan.timestamp-millis", "scan.file-creation-time-millis", "incremental-between",
-    "incremental-between-timestamp", "incremental-to-auto-tag",
-)  # fmt: skip
-_START_MODES = ("incremental", "from-timestamp", "from-snapshot", "from-snapshot-full")
-"""Modes of a scan that need an option of `_STARTS`."""
-
-
 def start_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     """Options by which all reads would start at one place; the cores write no such table."""
-    starts = [key for key in _STARTS if key in schema.options]
-    if schema.option("scan.mode") in (*_START_MODES, "from-file-creation-time"):
+    starts = [key for key in _TABLE["starts"] if key in schema.options]
+    if schema.option("scan.mode") in _TABLE["start_modes"]:
         starts.append("scan.mode")
     for key in starts:
         yield OptionError(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PREFIX = "streamhouse-metadata-"
 LISTS = ("baseManifestList", "deltaManifestList", "changelogManifestList")
 _PARTS = ("snapshot", "schema", "manifest")
-_PURGE_EVERY = 64
+_MOST_HELD = 64
 _MOST_BYTES = 16 << 20
 _MEMORY = "/dev/shm"
 _LEAST_FREE_BYTES = 1 << 30
@@ -51,6 +51,11 @@ class MirrorFolder:
         self._write(f"schema/schema-{schema['id']}", json.dumps(schema).encode())
         self._held = 0
         self._peer_folders: Sequence[str] = ()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time for a new folder: this one has manifests that are not needed."""
+        return self._held >= _MOST_HELD
 
     def open(self, schema: Mapping[str, Any]) -> Any:
         """The Rust core's table on this folder; `schema` has the options to read or write with."""
@@ -86,7 +91,7 @@ class MirrorFolder:
         for record, text in zip(records, texts, strict=True):
             self._write(f"snapshot/snapshot-{record['id']}", text.encode())
         self._write("snapshot/LATEST", str(records[-1]["id"]).encode())
-        self._purge(records)
+        self._held += 1
 
     def names(self) -> set[str]:
         """The files, relative to the folder, without snapshots and schemas."""
@@ -104,12 +109,6 @@ class MirrorFolder:
     def uploads(self, names: Sequence[str]) -> list[Callable[[], None]]:
         """The calls that copy files from here to the store."""
         return [partial(self._upload, name) for name in names]
-
-    def forget(self, snapshot: int, names: Sequence[str]) -> None:
-        """Delete a snapshot that is not in the store, and its manifests, if they are here."""
-        for name in (f"snapshot/snapshot-{snapshot}", *names):
-            with suppress(FileNotFoundError):
-                os.remove(os.path.join(self.path, name))
 
     def read(self, name: str) -> bytes | None:
         """A file's content; None if there is none."""
@@ -183,29 +182,6 @@ class MirrorFolder:
             file.write(content)
         os.replace(f"{path}.tmp", path)
 
-    def _purge(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Delete, now and then, what the held snapshots do not need."""
-        self._held += 1
-        if self._held % _PURGE_EVERY:
-            return
-        needed = {
-            str(record[key])
-            for record in records
-            for key in (*LISTS, "indexManifest")
-            if key in record
-        }
-        for name in list(needed):
-            if os.path.exists(self._place(name)) and "list" in name:
-                needed |= self._named_by(name).keys()
-        for name in os.listdir(os.path.join(self.path, "manifest")):
-            if name not in needed:
-                os.remove(self._place(name))
-        oldest = int(records[0]["id"]) - _PURGE_EVERY
-        for name in os.listdir(os.path.join(self.path, "snapshot")):
-            number = name.removeprefix("snapshot-")
-            if number.isdigit() and int(number) < oldest:
-                os.remove(os.path.join(self.path, "snapshot", name))
-
 
 def _memory() -> str | None:
     """A file system in memory, if it has room: the Rust core makes each file durable (`fsync`).
@@ -233,7 +209,7 @@ _free: dict[tuple[object, ...], list[MirrorFolder]] = {}
 
 @contextmanager
 def borrowed(files: ObjectFiles, root: str, schema: Mapping[str, Any]) -> Iterator[MirrorFolder]:
-    """A folder of the table for the block alone; removed if the block raises."""
+    """A folder of the table for the block alone; removed if the block raises, or it is full."""
     free = _free.setdefault((os.getpid(), *files.store, root, schema["id"]), [])
     try:
         folder = free.pop()
@@ -244,7 +220,10 @@ def borrowed(files: ObjectFiles, root: str, schema: Mapping[str, Any]) -> Iterat
     except BaseException:
         folder.remove()
         raise
-    free.append(folder)
+    if os.path.isdir(folder.path) and not folder.is_full:
+        free.append(folder)
+    else:
+        folder.remove()
 
 
 def object_store_parts(table: Table) -> tuple[ObjectFiles, FollowedSnapshots] | None:

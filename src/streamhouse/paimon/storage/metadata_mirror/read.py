@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamhouse.paimon.storage.metadata_mirror.folder import LISTS, borrowed, object_store_parts
+from streamhouse.paimon.storage.metadata_mirror.folder import borrowed, object_store_parts
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.paimon.storage.rust_core import ERRORS
@@ -79,25 +79,25 @@ def _fetch(files: ObjectFiles, path: str, place: str) -> bool:
 _LOG = logging.getLogger("streamhouse.storage")
 
 
-def changes(
-    table: Table, after: int, until: int, plan: Callable[[Any], Sequence[Any]]
+def planned(
+    table: Table, first: int, last: int, lists: Sequence[str], scan: Callable[[Any], Any]
 ) -> list[bytes] | None:
-    """The serialised splits of `plan`, for the snapshots in (`after`, `until`].
+    """The serialised splits that the Rust core plans for the snapshots from `first` to `last`.
 
-    `plan` gets the Rust core's table. None if the core must plan by the store itself, which also
-    raises the errors.
+    `scan` gets the core's table, and returns its scan; it reads these `lists` of manifests of each
+    snapshot. None if the core must plan by the store itself, which also raises the errors.
     """
     followed = object_store_parts(table)
     if followed is None:
         return None
     files, snapshots = followed
-    texts, root, schema = snapshots.texts(after + 1, until), table.root, table.schema
+    texts, root, schema = snapshots.texts(first, last), table.root, table.schema
     if not texts:
         return None
     try:
         with borrowed(files, root, schema) as folder:
-            folder.hold(texts, True, LISTS[1:], snapshots.peer_folders)
-            splits = plan(folder.open(schema))
+            folder.hold(texts, True, lists, snapshots.peer_folders)
+            splits = scan(folder.open(schema)).plan().splits()
             frames = [SplitFrame.parse(split.serialize()) for split in splits]
             if any(frame.vectors for frame in frames):
                 # They have the paths of deletion vectors.

@@ -111,7 +111,6 @@ class MirroredWrite:
         return True
 
     def _hold_newest(self, folder: MirrorFolder) -> bool:
-        self._snapshots.take_notice()
         if not self._commutes:
             # It also probes for newer ones.
             self._snapshots.verify()

@@ -24,8 +24,7 @@ from streamhouse.operators.planning.closed_windows import LATE
 from streamhouse.operators.trees.incremental import SourceChange
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.read.conditions import Filter
-from streamhouse.paimon.read.pushdown import keys_filter
+from streamhouse.paimon.read.conditions import Filter, keys_filter
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
