@@ -26,7 +26,7 @@ from streamhouse.connectors.filesystem.options import FilesystemOptions, parse
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.durable_files import replace_text, sync_folder
 from streamhouse.errors import DataLossError, OptionError
-from streamhouse.formats.base import Encoder, format_of, format_options
+from streamhouse.formats.base import Encoder, FormatChoice
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import is_object_store
 
@@ -248,9 +248,7 @@ class FilesystemSink:
 def encoder_of(spec: SinkSpec, stored: pa.Schema) -> Encoder | None:
     """The encoder of lines; None for Parquet."""
     name = parse(spec.options).format
-    if name == "parquet":
-        return None
-    return format_of(name).encoder(stored, format_options(spec.options, name), f"{name}.")
+    return None if name == "parquet" else FormatChoice.of(spec.options, name).encoder(stored)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamhouse.arrow_batches import last_of_each_key
 from streamhouse.connectors.kafka.client import TIMEOUT_S, is_outage
-from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
+from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.records import WRITABLE, RecordLayout
 from streamhouse.errors import OptionError, StreamhouseError
-from streamhouse.formats.base import Encoder, format_of
 from streamhouse.source import ROW_KIND, of_kind
 
 KEY, VALUE, TIMESTAMP, HEADERS = "key", "value", "timestamp", "headers"
@@ -45,8 +44,8 @@ class Encoding:
 
     def __init__(self, options: KafkaOptions, layout: RecordLayout, upserts: bool = False) -> None:
         self._layout, self.upserts = layout, upserts
-        self._value = _encoder(options.value, layout.value)
-        self._key = None if options.key is None else _encoder(options.key, layout.key)
+        self._value = options.value.encoder(layout.value)
+        self._key = None if options.key is None else options.key.encoder(layout.key)
         for column in layout.columns:
             if column.metadata is not None and column.metadata not in WRITABLE:
                 raise OptionError(
@@ -89,10 +88,6 @@ class Encoding:
             elif column.metadata == HEADERS:
                 columns[HEADERS] = rows.column(column.name).cast(_HEADERS)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _encoder(chosen: FormatChoice, schema: pa.Schema) -> Encoder:
-    return format_of(chosen.name).encoder(schema, chosen.options, chosen.prefix)
 
 
 def _check_inserts(rows: pa.RecordBatch) -> None:

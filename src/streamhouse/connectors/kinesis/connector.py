@@ -10,7 +10,7 @@ from streamhouse.connectors.kinesis.options import DECLARED, OPTIONS, WHERE, Kin
 from streamhouse.connectors.kinesis.rows import METADATA, RecordRows, table_schema
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoder, declared_options, format_of, format_options, names
+from streamhouse.formats.base import Decoder, FormatChoice, declared_options, format_of, names
 from streamhouse.options import check_known
 from streamhouse.source import Source
 from streamhouse.sql.plan import Capabilities, Column, TableInfo
@@ -62,9 +62,8 @@ def _options(options: Mapping[str, str]) -> KinesisOptions:
 
 def _decoder(columns: Sequence[Column], options: Mapping[str, str]) -> Decoder:
     """The decoder of the stored columns."""
-    name = options["format"]
     stored = table_schema([column for column in columns if column.metadata is None])
-    return format_of(name).decoder(stored, format_options(options, name), f"{name}.")
+    return FormatChoice.of(options, options["format"]).decoder(stored)
 
 
 CONNECTOR = _Kinesis()

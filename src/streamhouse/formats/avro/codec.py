@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from streamhouse.errors import OptionError
 from streamhouse.formats.base import Decoded, Format, ParsedRows, RecordError
 from streamhouse.formats.json import exact
 from streamhouse.formats.json.exact import Convert, JsonOptions
-from streamhouse.options import Option, check_known, choice
+from streamhouse.options import Option, OptionValues
 from streamhouse.source import ROW_KIND
 from streamhouse.types import flink_type
 
@@ -291,33 +291,12 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-class _Avro(Format):
-    name = "avro"
-    options = (
-        Option(
-            "encoding", "`binary`", "the encoding of values; that of JSON is not supported",
-            "binary",
-        ),
-    )  # fmt: skip
-
-    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> AvroDecoder:
-        return AvroDecoder(schema, _framing(schema, options, where))
-
-    def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> AvroEncoder:
-        return AvroEncoder(schema, _framing(schema, options, where))
-
-
-def _framing(schema: pa.Schema, options: Mapping[str, str], where: str) -> NoFraming:
-    check_known([where + key for key in options], [f"{where}encoding"], "format avro")
-    choice(f"{where}encoding", options.get("encoding", "binary"), ("binary",))
-    return NoFraming(record_schema(schema))
-
-
 class NoFraming:
     """Records of one known schema."""
 
-    def __init__(self, schema: dict[str, Any]) -> None:
-        self._schema = schema
+    def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
+        values.choice("encoding")
+        self._schema = record_schema(schema)
         self._parsed: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -332,4 +311,14 @@ class NoFraming:
         return b""
 
 
-FORMAT = _Avro()
+FORMAT = Format(
+    "avro",
+    (
+        Option(
+            "encoding", "`binary`", "the encoding of values; that of JSON is not supported",
+            "binary",
+        ),
+    ),
+    lambda schema, values: AvroDecoder(schema, NoFraming(schema, values)),
+    lambda schema, values: AvroEncoder(schema, NoFraming(schema, values)),
+)  # fmt: skip
