@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +15,7 @@ import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Batches, Limits, bounded_reader
-from streamhouse.durable_files import locked, sync_folder
+from streamhouse.durable_files import sync_folder
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.serve.formats.row_formats import RowFormat
@@ -26,6 +24,7 @@ from streamhouse.serve.queries.pinned_tables import PinnedTable
 from streamhouse.serve.queries.view_rows import RowsSource, cast_rows
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
+from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -40,7 +39,6 @@ OnRows: TypeAlias = Callable[[int], None]
 Rows: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
-_SUFFIX = ".part"
 _TRIES = 5
 """How many attempts there are if the snapshot expires while it is read."""
 
@@ -164,52 +162,17 @@ def _with_progress(batches: Iterator[pa.RecordBatch], on_rows: OnRows) -> Iterat
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` when the `with` ends; by then it is synced to disk.
 
-    If the `with` ends with an exception, the old file stays. The folder must exist.
+    If the `with` ends with an exception, the old file stays. The folder must exist; until then the
+    file is in a locked folder in it, so that a later writer can delete what a killed one left.
     """
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{_SUFFIX}")
-    try:
-        with _locked(part) as file:
+    with work_folder(f".{path.name}.", str(path.parent)) as folder:
+        part = Path(folder, path.name)
+        with part.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            # While the file is still locked, so that no sweep takes it for a leftover.
-            os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+        os.replace(part, path)
     sync_folder(path.parent)
-
-
-def sweep(path: Path) -> int:
-    """Delete the leftovers of killed writers of `path`; returns how many files that were."""
-    prefix, deleted = f".{path.name}.", 0
-    for name in os.listdir(path.parent):
-        if name.startswith(prefix) and name.endswith(_SUFFIX):
-            deleted += _sweep_one(path.with_name(name))
-    return deleted
-
-
-def _sweep_one(part: Path) -> bool:
-    try:
-        with locked(part, wait=False) as is_dead:
-            if is_dead:
-                part.unlink()
-            return is_dead
-    except (FileNotFoundError, PermissionError):
-        # Another process has just finished it, or it belongs to another user.
-        return False
-
-
-@contextlib.contextmanager
-def _locked(part: Path) -> Iterator[BinaryIO]:
-    """Create a file and lock it; repeats if a sweep deletes it between these two steps."""
-    while True:
-        with part.open("xb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if part.exists():
-                yield file
-                return
-        # A concurrent sweep deleted the file before it was locked.
 
 
 class ExportStopped(Exception):
@@ -239,8 +202,7 @@ class Exporter:
     """Writes `folder/<name>.<format>` repeatedly; not thread-safe.
 
     `name` is a table, a branch or a view, which `extractor` reads. `stopped` is called between
-    batches, also while the input of a sort is read. The constructor creates the folder if needed,
-    and deletes the leftovers of killed exports of the same file.
+    batches, also while the input of a sort is read. The constructor creates the folder if needed.
     """
 
     def __init__(
@@ -259,7 +221,6 @@ class Exporter:
         self._state: str | None = None
         self.path = folder / f"{name}.{format.value}"
         _make_folder(folder)
-        sweep(self.path)
 
     def write(self, progress: ProgressListener) -> ExportedFile | None:
         """Replace the file with the current rows; None if it has them already.
