@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -17,6 +15,7 @@ import pyarrow as pa
 
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.latency import Latencies, SnapshotClock, ages_text
+from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -43,7 +42,7 @@ class DemoFolder:
         self._remote = warehouse is not None
         self.warehouse = warehouse or str(self.path / "warehouse")
         self.log = self.path / "log"
-        self._lock: int | None = None
+        self._lock = ExitStack()
 
     @property
     def run_arguments(self) -> list[str]:
@@ -56,21 +55,14 @@ class DemoFolder:
     def claim(self) -> None:
         """Lock the folder and empty the warehouse; `StreamhouseError` if another demo has it."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise StreamhouseError(
-                f"a demo is already running in {self.path}; stop it, or use another folder by "
-                "--dir DIR"
-            ) from None
-        self._lock = lock
-        try:
+        with ExitStack() as lock:
+            if not lock.enter_context(locked(self.path, wait=False)):
+                raise StreamhouseError(
+                    f"a demo is already running in {self.path}; stop it, or use another folder by "
+                    "--dir DIR"
+                )
             self._empty()
-        except BaseException:
-            self.release()
-            raise
+            self._lock = lock.pop_all()
 
     def _empty(self) -> None:
         shutil.rmtree(self._checkpoints, ignore_errors=True)
@@ -99,9 +91,7 @@ class DemoFolder:
 
     def release(self) -> None:
         """Unlock the folder."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.close()
 
 
 class ScriptedSteps(ABC):
