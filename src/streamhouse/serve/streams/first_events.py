@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
 from streamhouse.paimon.changelog.differences.state_difference import Differ
@@ -357,11 +357,11 @@ class FirstEventsBuilder:
         return (*kept, *added)
 
     async def _shared(
-        self, key: str, make: Callable[[], Awaitable[FirstEvents | None]]
+        self, key: str, make: Callable[[], Coroutine[Any, Any, FirstEvents | None]]
     ) -> FirstEvents | None:
         task = self._tasks.get(key)
         if task is None:
-            task = asyncio.get_running_loop().create_task(_awaited(make))
+            task = asyncio.get_running_loop().create_task(make())
             self._tasks[key] = task
             task.add_done_callback(partial(self._on_done, key))
         # Shielded: a subscriber that disconnects does not cancel it for the others.
@@ -418,7 +418,3 @@ class FirstEventsBuilder:
     ) -> tuple[StreamEvent, ...] | None:
         with closing(self._open_feed(self._view)) as feed:
             return read_missed_events(feed, position, now, self._encoder)
-
-
-async def _awaited(make: Callable[[], Awaitable[FirstEvents | None]]) -> FirstEvents | None:
-    return await make()
