@@ -87,18 +87,12 @@ class BadRecordOptions:
 
 log = logging.getLogger("streamhouse.bad_records")
 
-CORRECT_TABLE = "correct the table, or set its option 'bad-records' to leave such records out"
-"""What to do about a bad record that nobody can change."""
-
 
 class BadRecordCollector:
-    """Collects bad records, or raises `RecordError` for the first if the query is to fail.
+    """Collects bad records, or raises `RecordError` for the first if the query is to fail."""
 
-    A source that fails passes `advice`, what to do about it.
-    """
-
-    def __init__(self, options: BadRecordOptions, advice: str) -> None:
-        self._options, self._advice = options, advice
+    def __init__(self, options: BadRecordOptions) -> None:
+        self._options = options
         self._found: list[Mapping[str, Any]] = []
 
     def add(
@@ -112,7 +106,10 @@ class BadRecordCollector:
     ) -> None:
         """Leave a record out; `position` and `timestamp` (epoch ms) are of the record."""
         if self._options.mode == FAIL:
-            raise RecordError(f"{position}: {reason}; {self._advice}")
+            raise RecordError(
+                f"{position}: {reason}; correct the table, or set its option 'bad-records' to "
+                "leave such records out"
+            )
         self._found.append(
             {
                 "position": position,
@@ -162,16 +159,12 @@ def rows_of(bad_records: pa.Table, source: str, now_ms: int, query: str, batch: 
     timestamp = pa.scalar(now_ms, pa.int64()).cast(pa.timestamp("ms", "UTC"))
     fixed = {"source": source, "time": timestamp, "query": query, "batch": pa.scalar(batch)}
     columns = {
-        column.name: pa.repeat(_scalar(fixed[column.name]), count)
+        column.name: pa.repeat(fixed[column.name], count)
         if column.name in fixed
         else bad_records.column(column.name)
         for column in COLUMNS
     }
     return pa.table(columns).cast(arrow_schema(COLUMNS))
-
-
-def _scalar(value: object) -> pa.Scalar:
-    return value if isinstance(value, pa.Scalar) else pa.scalar(value)
 
 
 def _read(address: TableAddress) -> pa.Table | None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.connectors.bad_records import SkippingSource, warn_of_bad_records
-from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.base import Connector, Scan, Sink
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import METADATA, ListedFile, folder_of
 from streamhouse.connectors.filesystem.options import (
@@ -22,7 +22,7 @@ from streamhouse.connectors.filesystem.options import (
     FilesystemOptions,
     parse,
 )
-from streamhouse.connectors.filesystem.sink import FilesystemSink, encoder_of
+from streamhouse.connectors.filesystem.sink import encoder_of, filesystem_sink
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.source import Lag, Offset
@@ -200,14 +200,14 @@ class _Filesystem(Connector):
 
         return pa.schema([reader.schema.field(name) for name in columns]), read
 
-    def sink(self, spec: SinkSpec) -> FilesystemSink:
+    def sink(self, spec: SinkSpec) -> Sink:
         filled = next((column for column in spec.columns if column.metadata is not None), None)
         if filled is not None:
             raise OptionError(
                 f"table {spec.name}: METADATA column '{filled.name}' cannot be written; declare it "
                 "VIRTUAL"
             )
-        return FilesystemSink(spec)
+        return filesystem_sink(spec)
 
 
 def _reader(table: TableInfo, options: Mapping[str, str], parsed: FilesystemOptions) -> FileReader:

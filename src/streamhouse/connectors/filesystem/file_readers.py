@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
+from streamhouse.connectors.bad_records import BadRecordCollector
 from streamhouse.connectors.filesystem.folders import (
     ListedFile,
     folder_of,
@@ -54,7 +54,7 @@ class FileReader:
         self._folder = folder_of(options.path, options.store)
         self.schema = arrow_schema(columns)
         self._columns = tuple(columns)
-        self.bad_records = BadRecordCollector(options.bad_records, CORRECT_TABLE)
+        self.bad_records = BadRecordCollector(options.bad_records)
         of_file = {*partitions, *(column.name for column in columns if column.metadata is not None)}
         self._stored = pa.schema([field for field in self.schema if field.name not in of_file])
         self._partitions = [field for field in self.schema if field.name in partitions]

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
@@ -18,6 +19,7 @@ from streamhouse.connectors.base import (
     Connector,
     Delivery,
     Scan,
+    Sink,
     SinkCommitter,
     WrittenBatch,
     collected_rows,
@@ -25,7 +27,6 @@ from streamhouse.connectors.base import (
 from streamhouse.connectors.jdbc.options import (
     DECLARED,
     OPTIONS,
-    JdbcServer,
     WriteOptions,
     parse,
     parse_scan,
@@ -66,39 +67,28 @@ class Spool:
             yield from pa.ipc.open_stream(self._file)
 
 
-class JdbcSink:
-    """A MySQL table, of which rows are updated and deleted by the declared primary key, if any."""
-
-    def __init__(self, spec: SinkSpec, server: JdbcServer, options: WriteOptions) -> None:
-        self._spec = spec
-        self._server = JdbcTarget(**vars(server))
-        self._options = options
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._spec.arrow_schema
-
-    def writer(self, query_id: str, batch: int, attempt: str) -> CollectingWriter:
-        return CollectingWriter()
-
-    def committer(self, query_id: str) -> JdbcCommitter:
-        return JdbcCommitter(self._spec, self._server, self._options, query_id)
-
-    def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
-        """Write all rows in one transaction; those of long results wait in a temporary file."""
-        with SpooledTemporaryFile(_MEMORY_BYTES) as file:
-            spool = Spool(file, rows)
-            options = self._options
-            if self._spec.primary_key and options.guarantee is None:
-                # A transaction that is tried again writes the same rows by key.
-                options = replace(options, guarantee="at-least-once")
-            with closing(JdbcCommitter(self._spec, self._server, options, query_id)) as committer:
-                committer.write(0, spool)
-                committer.forget()
+def insert(
+    spec: SinkSpec,
+    server: JdbcTarget,
+    options: WriteOptions,
+    query_id: str,
+    rows: Iterator[pa.RecordBatch],
+) -> None:
+    """Write all rows in one transaction; those of long results wait in a temporary file."""
+    with SpooledTemporaryFile(_MEMORY_BYTES) as file:
+        spool = Spool(file, rows)
+        if spec.primary_key and options.guarantee is None:
+            # A transaction that is tried again writes the same rows by key.
+            options = replace(options, guarantee="at-least-once")
+        with closing(JdbcCommitter(spec, server, options, query_id)) as committer:
+            committer.write(0, spool)
+            committer.forget()
 
 
 class JdbcCommitter(SinkCommitter):
     """Writes each batch in a transaction that also records its number (`CommitsTable`).
+
+    Rows are updated and deleted by the declared primary key, if any.
 
     If the user may not write that table, or the target's engine has no transactions, a batch that
     runs again writes its rows again: by key, that changes nothing; without a key, it doubles them.
@@ -268,8 +258,12 @@ class _Jdbc(Connector):
             "unique index in MySQL"
         )
 
-    def sink(self, spec: SinkSpec) -> JdbcSink:
-        return JdbcSink(spec, parse(spec.options).server, parse_write(spec.options))
+    def sink(self, spec: SinkSpec) -> Sink:
+        server = JdbcTarget(**vars(parse(spec.options).server))
+        given = (spec, server, parse_write(spec.options))
+        return Sink(
+            lambda *_: CollectingWriter(), partial(JdbcCommitter, *given), partial(insert, *given)
+        )
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
         selected = [column for column in table.columns if column.name in columns]

@@ -52,11 +52,6 @@ class Encoding:
                     f"METADATA column '{column.name}' cannot be written; declare it VIRTUAL"
                 )
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the rows."""
-        return self._layout.schema
-
     def records(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Record batches with the columns `key`, `value`, `timestamp` and `headers`, if any."""
         rows: Iterable[pa.RecordBatch] = batches

@@ -12,11 +12,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from streamhouse.connectors.bad_records import (
-    CORRECT_TABLE,
-    BadRecordCollector,
-    SkippingSource,
-)
+from streamhouse.connectors.bad_records import BadRecordCollector, SkippingSource
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, KafkaPosition
@@ -62,7 +58,7 @@ class KafkaSource(SkippingSource):
         self._most = BATCH_RECORDS
         self._topics: dict[str, tuple[str, int]] = {}
         self._discovered_at = self._polled_at = self._answered_at = float("-inf")
-        self._bad_records = BadRecordCollector(self._options.bad_records, CORRECT_TABLE)
+        self._bad_records = BadRecordCollector(self._options.bad_records)
         self._end_history: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_KEPT_ENDS)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -15,11 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_records import (
-    CORRECT_TABLE,
-    BadRecordCollector,
-    SkippingSource,
-)
+from streamhouse.connectors.bad_records import BadRecordCollector, SkippingSource
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.connectors.kinesis.poller import ShardPoller
@@ -30,7 +26,6 @@ from streamhouse.connectors.kinesis.rows import (
     user_records,
 )
 from streamhouse.connectors.kinesis.stream import (
-    HashKeyRange,
     KinesisStream,
     Record,
     Shard,
@@ -59,7 +54,7 @@ class ShardRange:
     start: Start
     last: int
     records: tuple[Record, ...] | None = field(default=None, repr=False)
-    keys: HashKeyRange | None = None
+    keys: range | None = None
 
 
 class KinesisSource(SkippingSource):
@@ -74,7 +69,7 @@ class KinesisSource(SkippingSource):
         self._listed: dict[str, Shard] = {}
         self._listed_at: float | None = None
         self._read: dict[str, list[Record]] = {}
-        self._bad_records = BadRecordCollector(options.bad_records, CORRECT_TABLE)
+        self._bad_records = BadRecordCollector(options.bad_records)
 
     @property
     def schema(self) -> pa.Schema:
