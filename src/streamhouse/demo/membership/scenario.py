@@ -223,29 +223,20 @@ class MembershipChanges(ScriptedSteps):
 
     timeout_s = 120.0
 
-    def __init__(self, scenario: Membership, first_s: float = _FIRST_S) -> None:
+    def __init__(self, scenario: Membership) -> None:
         super().__init__(scenario.log)
         self._scenario = scenario
-        self._first_s, self._pause_s = first_s, _PAUSE_S
         self._cache_key: tuple[Any, ...] = ()
         self._cached_rows: list[dict[str, Any]] = []
 
-    def _skip_pauses(self) -> None:
-        self._first_s = self._pause_s = 0.0
-
     def _run_steps(self) -> Iterator[str | None]:
-        yield from self._pause(self._first_s)
-        yield from self._correction()
-        yield from self._pause(self._pause_s)
-        yield from self._late_event()
-        yield from self._pause(self._pause_s)
-        yield from self._cancellation()
-        yield from self._pause(self._pause_s)
-        yield from self._repair()
-        yield from self._pause(self._pause_s)
+        yield from self._pause(_FIRST_S)
+        for change in (self._correction, self._late_event, self._cancellation, self._repair):
+            yield from change()
+            yield from self._pause(_PAUSE_S)
         yield from self._closing()
         self.followed = True
-        yield from self._pause(self._pause_s)
+        yield from self._pause(_PAUSE_S)
         yield from self._clustering()
         self.done = True
 
@@ -405,12 +396,6 @@ class MembershipChanges(ScriptedSteps):
                 f"a step of the demo failed: streamhouse {' '.join(words)}; see "
                 f"{log or self._scenario.log}"
             )
-
-    def _pause(self, seconds: float) -> Iterator[None]:
-        started = time.monotonic()
-        # Evaluated each time, since `finish` shortens the pauses.
-        while time.monotonic() - started < min(seconds, self._pause_s + self._first_s):
-            yield None
 
 
 def _now(later_s: float = 0.0) -> str:

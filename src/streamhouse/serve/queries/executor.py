@@ -22,12 +22,7 @@ from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimit
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.fair_queue import WarehouseThreads
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.queries.output import (
-    ReadRequest,
-    ReadResult,
-    RowsRequest,
-    ScriptRequest,
-)
+from streamhouse.serve.queries.output import ReadRequest, ReadResult, RowsRequest, ScriptRequest
 from streamhouse.serve.queries.worker import (
     LENGTH,
     LONG_S,

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -246,26 +246,23 @@ class StateMemory:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
 class StreamResources:
-    """What all streams of a hub share: worker threads and memory limits."""
+    """What all streams of a hub share: worker threads and memory limits.
 
-    def __init__(
-        self,
-        workers: ThreadPoolExecutor,
-        states: StateMemory,
-        trim: Callable[[], None],
-        stopping: Callable[[], bool],
-    ) -> None:
-        self._workers = workers
-        self.states = states
-        self.trim = trim
-        self.stopping = stopping
-        # Most subscribers need the state; the few that resume must not occupy all workers.
-        self.catching_up = asyncio.Semaphore(1)
+    Most subscribers need the state; `catching_up` keeps the few that resume from occupying all
+    workers.
+    """
+
+    workers: ThreadPoolExecutor
+    states: StateMemory
+    trim: Callable[[], None]
+    stopping: Callable[[], bool]
+    catching_up: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
     async def run(self, function: Callable[[], T]) -> T:
         """Run the function in a worker thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._workers, function)
+        return await asyncio.get_running_loop().run_in_executor(self.workers, function)
 
 
 class FirstEventsBuilder:
