@@ -18,6 +18,7 @@ from streamhouse.source import Offset, Source
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 if TYPE_CHECKING:
+    from streamhouse.connectors.mysql_cdc.relay.relays import Relays
     from streamhouse.connectors.specs import SinkSpec, SourceSpec
     from streamhouse.paimon.read.table import Table
 
@@ -156,7 +157,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class SharingSource:
-    """What a `SharedReader` needs of one source of a continuous query.
+    """What a shared reader (`Relays`) needs of one source of a continuous query.
 
     `checkpoint_path` is the folder of the query's checkpoint. `last_offset` returns the source's
     offset after the last committed batch, `{}` before the first. `use_shared` makes the source read
@@ -167,19 +168,6 @@ class SharingSource:
     checkpoint_path: Path
     last_offset: Callable[[], Offset]
     use_shared: Callable[[Path], None]
-
-
-class SharedReader(Protocol):
-    """Reads shared data once for the sources of several queries; driver only."""
-
-    def start(self, sources: Sequence[SharingSource]) -> None:
-        """Start reading; called before the queries are prepared."""
-
-    def step(self) -> None:
-        """Raise the reader's error, if any; drop data that no query needs any more."""
-
-    def close(self) -> None:
-        """Stop reading."""
 
 
 class Connector:
@@ -263,7 +251,7 @@ class Connector:
         """The sink that writes into the table."""
         raise OptionError(f"connector '{self.name}' cannot be written")
 
-    def shared_reader(self) -> SharedReader | None:
+    def shared_reader(self) -> Relays | None:
         """A reader that several queries share; None if each query reads for itself."""
         return None
 

@@ -57,7 +57,7 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Decodes records; not thread-safe, and picklable before the first use."""
+    """Decodes records; not thread-safe."""
 
     @property
     def changelog(self) -> bool:
@@ -68,7 +68,7 @@ class Decoder(Protocol):
 
 
 class Encoder(Protocol):
-    """Encodes rows; not thread-safe, and picklable before the first use."""
+    """Encodes rows; not thread-safe."""
 
     @property
     def changelog(self) -> bool:

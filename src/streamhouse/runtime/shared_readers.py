@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamhouse.connectors.base import SharedReader, SharingSource
+from streamhouse.connectors.base import SharingSource
 from streamhouse.connectors.registry import connector
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
+    from streamhouse.connectors.mysql_cdc.relay.relays import Relays
     from streamhouse.runtime.streaming.query import JobQuery
 
 
@@ -19,7 +20,7 @@ class SharedReaders:
     """Starts the readers that a pipeline's queries share, and raises their errors."""
 
     def __init__(self) -> None:
-        self._readers: dict[str, SharedReader] = {}
+        self._readers: dict[str, Relays] = {}
 
     def start(self, queries: Sequence[JobQuery]) -> None:
         """Start the readers that these queries share; call it before the queries are prepared."""

@@ -36,7 +36,7 @@ _VALID_S = 300.0
 
 
 class Encoding:
-    """Encodes the rows of a task; picklable.
+    """Encodes the rows of a task.
 
     With `upserts`, only the last change of each key is written: its row, or no value if the row is
     gone.

@@ -61,13 +61,8 @@ class KafkaSource(SkippingSource):
         self._bad_records = BadRecordCollector(self._options.bad_records)
         self._end_history: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_KEPT_ENDS)
 
-    def __getstate__(self) -> dict[str, Any]:
-        fixed = ("_options", "_layout", "_upserts", "_records", "changelog", "bounded", "_split")
-        return {key: getattr(self, key) for key in (*fixed, "_replays")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
+    def __reduce__(self) -> tuple[type[KafkaSource], tuple[KafkaOptions, RecordLayout, bool]]:
+        return KafkaSource, (self._options, self._layout, self._upserts)
 
     @property
     def schema(self) -> pa.Schema:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException
 
 from streamhouse.errors import ConnectError, OptionError
-from streamhouse.formats.avro.codec import AvroDecoder, AvroEncoder
+from streamhouse.formats.avro.codec import AvroDecoder, AvroEncoder, Framing
 from streamhouse.formats.base import Format
 from streamhouse.options import Option, OptionValues
 
@@ -38,7 +38,7 @@ _OPTIONS = (
 )
 
 
-class Registry:
+class Registry(Framing):
     """A schema registry; schemas never change, so each is requested once."""
 
     def __init__(self, values: OptionValues) -> None:
@@ -49,9 +49,6 @@ class Registry:
             raise OptionError(
                 f"option '{values.before}url' is missing; set it to the schema registry"
             )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_schemas": {}}
 
     def writer_schema(self, record: bytes) -> tuple[Any, int]:
         if len(record) < _HEADER.size or record[0] != 0:

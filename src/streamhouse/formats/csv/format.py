@@ -90,15 +90,10 @@ class CsvDecoder:
 
     def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
         self._schema, self._options = schema, CsvOptions.parse(values)
-        self._converters: list[Convert] | None = None
         check_columns(schema)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_converters": None}
+        self._converters = [_converter(field, self._options) for field in schema]
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        if self._converters is None:
-            self._converters = [_converter(field, self._options) for field in self._schema]
         found = self._fields(records)
         columns = list(zip(*found.rows, strict=True)) or [()] * len(self._schema)
         arrays = [self._column(n, values, found) for n, values in enumerate(columns)]
@@ -143,7 +138,6 @@ class CsvDecoder:
 
     def _column(self, number: int, values: Sequence[str], found: ParsedRows) -> pa.Array:
         """Convert a column; reports the records whose value is wrong."""
-        assert self._converters is not None
         field, convert = self._schema.field(number), self._converters[number]
         texts = pa.array(values, pa.string())
         for word in _null_words(field, self._options):

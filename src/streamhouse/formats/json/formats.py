@@ -154,16 +154,10 @@ class JsonDecoder:
         self.changelog = rows is not None
         kind = pa.field(ROW_KIND, pa.string())
         self._schema = schema.append(kind) if self.changelog else schema
-        self._columns: Columns | None = None
-        self._regular: RegularDecoder | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_columns": None, "_regular": None}
+        self._columns = Columns(schema, options)
+        self._regular = RegularDecoder(schema, options.standard)
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        if self._columns is None or self._regular is None:
-            self._columns = Columns(self._table, self._options)
-            self._regular = RegularDecoder(self._table, self._options.standard)
         ignore = self._options.ignore_parse_errors
         if self._rows is not None:
             # Like null, an empty message says no more than that a key has ended.
