@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import time
 from collections.abc import Generator, Iterator
@@ -16,7 +15,7 @@ import pyarrow as pa
 from streamhouse.demo.driver import Check, start_command
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import MariaDB
-from streamhouse.demo.membership.business import ACTOR, DATABASE, DESK, Business
+from streamhouse.demo.membership.business import ACTOR, DATABASE, DESK, Business, time_text
 from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
 from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
 from streamhouse.errors import StreamhouseError
@@ -399,5 +398,4 @@ class MembershipChanges(ScriptedSteps):
 
 
 def _now(later_s: float = 0.0) -> str:
-    at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=later_s)
-    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"
+    return time_text(1000 * (time.time() + later_s))

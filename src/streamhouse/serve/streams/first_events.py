@@ -265,6 +265,7 @@ class StreamResources:
         return await asyncio.get_running_loop().run_in_executor(self.workers, function)
 
 
+@dataclass(eq=False)
 class FirstEventsBuilder:
     """Builds the `FirstEvents` of one stream; on the event loop.
 
@@ -273,27 +274,18 @@ class FirstEventsBuilder:
     are in the chain after the link of the first events.
     """
 
-    def __init__(
-        self,
-        view: ServedView,
-        open_feed: Callable[[ServedView], Feed],
-        encoder: StreamEncoder,
-        resources: StreamResources,
-        stats: StreamStats,
-        current_position: Callable[[], tuple[PollResult, Link]],
-    ) -> None:
-        self._stats = stats
-        self._view = view
-        self._open_feed = open_feed
-        self._encoder = encoder
-        self._resources = resources
-        self._current_position = current_position
-        self._chunks: tuple[EncodedRows, ...] | None = None
-        self._added_since: tuple[EncodedRows, ...] | None = None
-        self._ready: FirstEvents | None = None
-        self._caught_up: dict[str, FirstEvents] = {}
-        self._tasks: dict[str, asyncio.Task[FirstEvents | None]] = {}
-        self._used = False
+    _view: ServedView
+    _open_feed: Callable[[ServedView], Feed]
+    _encoder: StreamEncoder
+    _resources: StreamResources
+    _stats: StreamStats
+    _current_position: Callable[[], tuple[PollResult, Link]]
+    _chunks: tuple[EncodedRows, ...] | None = None
+    _added_since: tuple[EncodedRows, ...] | None = None
+    _ready: FirstEvents | None = None
+    _caught_up: dict[str, FirstEvents] = field(default_factory=dict)
+    _tasks: dict[str, asyncio.Task[FirstEvents | None]] = field(default_factory=dict)
+    _used: bool = False
 
     async def state(self) -> FirstEvents | None:
         """The initial state: all rows.
