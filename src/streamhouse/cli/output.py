@@ -33,6 +33,21 @@ def write_table(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str
     print_wide(Text(note, style="dim"), out)
 
 
+def write_rows(
+    format: str, schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]
+) -> None:
+    """Print rows as `json`, as `csv`, or as a `table` for people."""
+    from streamhouse.serve.formats.row_formats import write_csv, write_json
+
+    match format:
+        case "json":
+            write_json(reader, out)
+        case "csv":
+            write_csv(schema, reader, out)
+        case _:
+            write_table(schema, reader, out)
+
+
 def grid(
     schema: pa.Schema,
     rows: Sequence[Sequence[Any]],

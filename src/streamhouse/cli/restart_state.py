@@ -50,9 +50,12 @@ def _restart(reporter: Reporter | None, failure: str, cause: str) -> None:
     After more than `MAX_RESTARTS` restarts within an hour, raises `StreamhouseError` instead;
     at once if a restart has just led to the same programming error.
     """
-    if is_same_again(cause) and _PROGRAMMING.search(cause):
+    # An environment variable cannot hold NUL.
+    kept, now = cause.replace("\0", " "), time.monotonic()
+    soon = any(abs(now - restart) < SOON_S for restart in _times(os.environ))
+    if soon and os.environ.get(_CAUSE) == kept and _PROGRAMMING.search(cause):
         raise StreamhouseError(f"{failure}, and again after a restart: {cause}")
-    record_cause(cause)
+    os.environ[_CAUSE] = kept
     count = record_restart()
     if count > MAX_RESTARTS:
         raise StreamhouseError(f"{failure}, {count} times within an hour; the last cause: {cause}")
@@ -93,25 +96,6 @@ def recent_restarts(
     """How many restarts there were within the last hour."""
     at = time.monotonic() if now is None else now
     return sum(0 <= at - restart < WITHIN_S for restart in _times(environment))
-
-
-def is_same_again(
-    cause: str, environment: MutableMapping[str, str] = os.environ, now: float | None = None
-) -> bool:
-    """Whether the last restart was a moment ago and for this cause."""
-    at = time.monotonic() if now is None else now
-    soon = any(abs(at - restart) < SOON_S for restart in _times(environment))
-    return soon and environment.get(_CAUSE) == _without_nul(cause)
-
-
-def record_cause(cause: str, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Record the cause of a restart, for `is_same_again` in the next process."""
-    environment[_CAUSE] = _without_nul(cause)
-
-
-def _without_nul(cause: str) -> str:
-    """The cause as an environment variable can have it."""
-    return cause.replace("\0", " ")
 
 
 def _times(environment: MutableMapping[str, str]) -> list[float]:

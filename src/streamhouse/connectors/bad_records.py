@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from streamhouse.options import choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.source import BAD_RECORDS, Source
+from streamhouse.source import BAD_RECORDS, Offset, Source
 from streamhouse.sql.plan import Column
 
 FAIL, SKIP, TABLE = "fail", "skip", "table"
@@ -87,18 +87,12 @@ class BadRecordOptions:
 
 log = logging.getLogger("streamhouse.bad_records")
 
-CORRECT_TABLE = "correct the table, or set its option 'bad-records' to leave such records out"
-"""What to do about a bad record that nobody can change."""
-
 
 class BadRecordCollector:
-    """Collects bad records, or raises `RecordError` for the first if the query is to fail.
+    """Collects bad records, or raises `RecordError` for the first if the query is to fail."""
 
-    A source that fails passes `advice`, what to do about it.
-    """
-
-    def __init__(self, options: BadRecordOptions, advice: str) -> None:
-        self._options, self._advice = options, advice
+    def __init__(self, options: BadRecordOptions) -> None:
+        self._options = options
         self._found: list[Mapping[str, Any]] = []
 
     def add(
@@ -112,7 +106,10 @@ class BadRecordCollector:
     ) -> None:
         """Leave a record out; `position` and `timestamp` (epoch ms) are of the record."""
         if self._options.mode == FAIL:
-            raise RecordError(f"{position}: {reason}; {self._advice}")
+            raise RecordError(
+                f"{position}: {reason}; correct the table, or set its option 'bad-records' to "
+                "leave such records out"
+            )
         self._found.append(
             {
                 "position": position,
@@ -162,16 +159,12 @@ def rows_of(bad_records: pa.Table, source: str, now_ms: int, query: str, batch: 
     timestamp = pa.scalar(now_ms, pa.int64()).cast(pa.timestamp("ms", "UTC"))
     fixed = {"source": source, "time": timestamp, "query": query, "batch": pa.scalar(batch)}
     columns = {
-        column.name: pa.repeat(_scalar(fixed[column.name]), count)
+        column.name: pa.repeat(fixed[column.name], count)
         if column.name in fixed
         else bad_records.column(column.name)
         for column in COLUMNS
     }
     return pa.table(columns).cast(arrow_schema(COLUMNS))
-
-
-def _scalar(value: object) -> pa.Scalar:
-    return value if isinstance(value, pa.Scalar) else pa.scalar(value)
 
 
 def _read(address: TableAddress) -> pa.Table | None:
@@ -234,7 +227,7 @@ class DeadLetterReplays:
             self._last = _requested(_read(requests_of(self._address)), self._query)
         return self._last
 
-    def rows(self, replay: Replay) -> list[Mapping[str, object]]:
+    def rows(self, replay: Replay) -> list[Mapping[str, Any]]:
         """The records of a replay, in the order of their batches and places."""
         kept = _read(self._address)
         if kept is None:
@@ -244,18 +237,55 @@ class DeadLetterReplays:
             pc.equal(kept.column("query"), self._query),
             pc.and_(pc.greater(batch, replay.after), pc.less_equal(batch, replay.upto)),
         )
-        rows: list[Mapping[str, object]] = kept.filter(chosen).to_pylist()
+        rows: list[Mapping[str, Any]] = kept.filter(chosen).to_pylist()
         return sorted(rows, key=lambda row: (row["batch"], str(row["position"])))
 
 
 class SkippingSource(Source):
     """A source that can leave out records that it cannot decode, and read them again.
 
-    Its offsets have the batch up to which bad records are `requested`; that request is a partition.
+    A subclass has the methods of its own offsets and partitions: `next_offset`, `ranges` and
+    `read_range`, and `read_again`. Here its offsets get the key `replayed`: the batch up to which
+    bad records have been read again (absent: none). A request to do so is a partition, too.
     """
 
     _bad_records: BadRecordCollector
     _replays: DeadLetterReplays | None = None
+
+    def next_offset(self, start: Offset, max_rows: int | None) -> Offset:
+        """As `latest_offset`."""
+        raise NotImplementedError
+
+    def ranges(self, start: Offset, end: Offset, parallelism: int) -> Sequence[Any]:
+        """As `partitions`, for different offsets."""
+        raise NotImplementedError
+
+    def read_range(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """As `read`."""
+        raise NotImplementedError
+
+    def read_again(self, records: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+        """The rows of records of the dead-letter table."""
+        raise NotImplementedError
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        done, before = _replayed(start), _own(start)
+        end, replayed = self.next_offset(before, max_rows), max(done, self.requested())
+        if end == before and replayed == done:
+            return start
+        return end if replayed < 0 else {**end, _REPLAYED: replayed}
+
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
+        first, last = _own(start), _own(end)
+        found = [] if first == last else self.ranges(first, last, parallelism)
+        after, upto = _replayed(start), _replayed(end)
+        return [*found, Replay(after, upto)] if upto > after else found
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Replay):
+            return self.read_range(partition)
+        assert self._replays is not None
+        return self.read_again(self._replays.rows(partition))
 
     def bad_records(self) -> pa.Table:
         """The bad records that `read` has left out since the last call: rows of `BAD_RECORDS`."""
@@ -269,7 +299,18 @@ class SkippingSource(Source):
         """The batch up to which bad records are to be read again; -1 if there is no request."""
         return -1 if self._replays is None else self._replays.requested()
 
-    def replayed(self, replay: Replay) -> list[Mapping[str, object]]:
-        """The records of a partition that reads bad records again."""
-        assert self._replays is not None
-        return self._replays.rows(replay)
+    def has_replays(self, offset: Offset) -> bool:
+        """Whether bad records are to be read again after an offset."""
+        return self.requested() > _replayed(offset)
+
+
+_REPLAYED = "replayed"
+
+
+def _replayed(offset: Offset) -> int:
+    return int(offset.get(_REPLAYED, -1))
+
+
+def _own(offset: Offset) -> Offset:
+    """The source's own part of an offset."""
+    return {key: value for key, value in offset.items() if key != _REPLAYED}

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from streamhouse.source import Offset, Source
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 if TYPE_CHECKING:
+    from streamhouse.connectors.mysql_cdc.relay.relays import Relays
     from streamhouse.connectors.specs import SinkSpec, SourceSpec
     from streamhouse.paimon.read.table import Table
 
@@ -139,57 +140,34 @@ class SinkCommitter(ABC):
         """Release connections: no batch follows."""
 
 
-class Sink(Protocol):
-    """Where a continuous query writes. An interrupted batch is replayed with the same number."""
+@dataclass(frozen=True)
+class Sink:
+    """Where a continuous query writes. An interrupted batch is replayed with the same number.
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the rows, without the row kind."""
+    `writer` makes that of one task, by the query's id, the batch's number and the task's attempt;
+    called on executors. `committer` makes that of a query by its id; called on the driver. `insert`
+    writes the rows of a bounded INSERT, by an id that is used only once, and returns when they are
+    committed; None: they are one micro-batch.
+    """
 
-    def writer(self, query_id: str, batch: int, attempt: str) -> SinkWriter:
-        """A writer for one task; called on executors."""
-
-    def committer(self, query_id: str) -> SinkCommitter:
-        """The committer of a query; called on the driver."""
-
-
-@runtime_checkable
-class BoundedSink(Protocol):
-    """A `Sink` that writes the rows of a bounded INSERT in another way than micro-batches."""
-
-    def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
-        """Write all rows; returns when they are committed. `query_id` is used only once."""
+    writer: Callable[[str, int, str], SinkWriter]
+    committer: Callable[[str], SinkCommitter]
+    insert: Callable[[str, Iterator[pa.RecordBatch]], None] | None = None
 
 
-class SharingSource(Protocol):
-    """What a `SharedReader` needs of one source of a continuous query."""
+@dataclass(frozen=True)
+class SharingSource:
+    """What a shared reader (`Relays`) needs of one source of a continuous query.
 
-    @property
-    def spec(self) -> SourceSpec: ...
+    `checkpoint_path` is the folder of the query's checkpoint. `last_offset` returns the source's
+    offset after the last committed batch, `{}` before the first. `use_shared` makes the source read
+    from a folder that the reader fills.
+    """
 
-    @property
-    def checkpoint_path(self) -> Path:
-        """The folder of the query's checkpoint."""
-
-    @property
-    def last_offset(self) -> Offset:
-        """The source's offset after the last committed batch; `{}` before the first."""
-
-    def use_shared(self, folder: Path) -> None:
-        """Make the source read from a folder that a `SharedReader` fills."""
-
-
-class SharedReader(Protocol):
-    """Reads shared data once for the sources of several queries; driver only."""
-
-    def start(self, sources: Sequence[SharingSource]) -> None:
-        """Start reading; called before the queries are prepared."""
-
-    def step(self) -> None:
-        """Raise the reader's error, if any; drop data that no query needs any more."""
-
-    def close(self) -> None:
-        """Stop reading."""
+    spec: SourceSpec
+    checkpoint_path: Path
+    last_offset: Callable[[], Offset]
+    use_shared: Callable[[Path], None]
 
 
 class Connector:
@@ -273,7 +251,7 @@ class Connector:
         """The sink that writes into the table."""
         raise OptionError(f"connector '{self.name}' cannot be written")
 
-    def shared_reader(self) -> SharedReader | None:
+    def shared_reader(self) -> Relays | None:
         """A reader that several queries share; None if each query reads for itself."""
         return None
 

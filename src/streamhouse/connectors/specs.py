@@ -20,7 +20,7 @@ from streamhouse.sql.plan import Column
 class SourceSpec:
     """The source of a query: a connector, its options and all physical columns of its table.
 
-    `address` is set for Paimon tables. `shared`: the folder that a `SharedReader` of the pipeline
+    `address` is set for Paimon tables. `shared`: the folder that a shared reader of the pipeline
     fills, if any. `partitioned_by` and `primary_key`: of the declaration of another table.
     """
 

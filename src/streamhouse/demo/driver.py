@@ -68,7 +68,9 @@ class Driver:
             if driver_only:
                 self._process.kill()
             else:
-                _kill_tree(self._process.pid)
+                for process in _tree(self._process.pid):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
             self._process.wait()
             self._process = None
 
@@ -118,12 +120,6 @@ def _tree(pid: int) -> list[psutil.Process]:
         return [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def _kill_tree(pid: int) -> None:
-    for process in _tree(pid):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
 
 
 def _die_with_parent() -> None:

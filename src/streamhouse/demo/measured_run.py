@@ -245,27 +245,20 @@ def _memory(process: psutil.Process) -> int:
         return int(process.memory_info().rss)
 
 
+@dataclass
 class LiveScreen:
     """Runs a demo until the time is over or Ctrl-C, then verifies its results."""
 
-    def __init__(
-        self,
-        scenario: DemoScenario,
-        seconds: float | None,
-        kills: Kills | None,
-        check: Check,
-        page: DemoPage | None = None,
-    ) -> None:
-        self._scenario = scenario
-        self._seconds = seconds
-        self._kills = kills
-        self._check = check
-        self._page = page
-        self._console = Console()
-        self._messages: list[str] = []
-        self._boards: list[tuple[TableFeed, TableView]] = []
-        self._counts: list[tuple[float, int]] = []
-        self._ages: dict[str, float] | None = None
+    _scenario: DemoScenario
+    _seconds: float | None
+    _kills: Kills | None
+    _check: Check
+    _page: DemoPage | None = None
+    _console: Console = field(default_factory=Console)
+    _messages: list[str] = field(default_factory=list)
+    _boards: list[tuple[TableFeed, TableView]] = field(default_factory=list)
+    _counts: list[tuple[float, int]] = field(default_factory=list)
+    _ages: dict[str, float] | None = None
 
     def run(self) -> None:
         """Run the whole demo."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -17,6 +15,7 @@ import pyarrow as pa
 
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.latency import Latencies, SnapshotClock, ages_text
+from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -43,7 +42,7 @@ class DemoFolder:
         self._remote = warehouse is not None
         self.warehouse = warehouse or str(self.path / "warehouse")
         self.log = self.path / "log"
-        self._lock: int | None = None
+        self._lock = ExitStack()
 
     @property
     def run_arguments(self) -> list[str]:
@@ -56,21 +55,14 @@ class DemoFolder:
     def claim(self) -> None:
         """Lock the folder and empty the warehouse; `StreamhouseError` if another demo has it."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise StreamhouseError(
-                f"a demo is already running in {self.path}; stop it, or use another folder by "
-                "--dir DIR"
-            ) from None
-        self._lock = lock
-        try:
+        with ExitStack() as lock:
+            if not lock.enter_context(locked(self.path, wait=False)):
+                raise StreamhouseError(
+                    f"a demo is already running in {self.path}; stop it, or use another folder by "
+                    "--dir DIR"
+                )
             self._empty()
-        except BaseException:
-            self.release()
-            raise
+            self._lock = lock.pop_all()
 
     def _empty(self) -> None:
         shutil.rmtree(self._checkpoints, ignore_errors=True)
@@ -99,18 +91,16 @@ class DemoFolder:
 
     def release(self) -> None:
         """Unlock the folder."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.close()
 
 
-class ScriptedSteps(ABC):
-    """Makes changes one after another; each waits until its effect can be read.
+class ScriptedSteps:
+    """Makes changes one after another, here none; each waits until its effect can be read.
 
     A subclass yields from `_run_steps`: a message for the user, or None while it waits.
     """
 
-    timeout_s: ClassVar[float]
+    timeout_s: ClassVar[float] = 0.0
     """How long one step may take, restarts of the driver included."""
 
     def __init__(self, log: Path) -> None:
@@ -120,16 +110,14 @@ class ScriptedSteps(ABC):
         """Whether all steps that need the running pipeline are over."""
         self._log = log
         self._started = time.monotonic()
+        self._hurries = False
         self._job: Popen[bytes] | None = None
         self._steps = self._run_steps()
 
-    @abstractmethod
     def _run_steps(self) -> Iterator[str | None]:
         """Make all changes, and set `done`."""
-
-    @abstractmethod
-    def _skip_pauses(self) -> None:
-        """Make the remaining changes due at once."""
+        self.done = self.followed = True
+        yield None
 
     @property
     def succeeded(self) -> bool:
@@ -142,7 +130,7 @@ class ScriptedSteps(ABC):
 
     def finish(self) -> Iterator[str | None]:
         """Make the remaining changes without pauses; yields a message, if any, at each step."""
-        self._skip_pauses()
+        self._hurries = True
         while not self.done:
             yield self.step()
             time.sleep(0.05)
@@ -152,6 +140,11 @@ class ScriptedSteps(ABC):
         if self._job is not None and self._job.poll() is None:
             self._job.kill()
             self._job.wait()
+
+    def _pause(self, seconds: float, since: float | None = None) -> Iterator[None]:
+        """Wait, by default from now on; ends at once when the remaining changes are to be made."""
+        due = seconds + (time.monotonic() if since is None else since)
+        return self._until(lambda: self._hurries or time.monotonic() >= due)
 
     def _until(self, done: Callable[[], bool], what: str | None = None) -> Iterator[None]:
         """Wait for a condition; for `what`, at most `timeout_s`."""
@@ -249,9 +242,9 @@ class DemoScenario(ABC):
     def introduction(self) -> str:
         """What the demo runs, in a sentence."""
 
-    @abstractmethod
     def begin(self, seconds: float | None) -> ScriptedSteps:
         """Start what a run of so many seconds changes; returns the scripted changes."""
+        return ScriptedSteps(self.log)
 
     def end(self) -> None:  # noqa: B027 - optional
         """End what changes the sources, if the pipeline is to be drained."""

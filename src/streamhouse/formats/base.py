@@ -20,7 +20,7 @@ import pyarrow as pa
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.errors import RecordError as RecordError
-from streamhouse.options import Option
+from streamhouse.options import Option, OptionValues, check_known
 from streamhouse.types import flink_type
 
 _MODULES = {
@@ -57,7 +57,7 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Decodes records; not thread-safe, and picklable before the first use."""
+    """Decodes records; not thread-safe."""
 
     @property
     def changelog(self) -> bool:
@@ -68,7 +68,7 @@ class Decoder(Protocol):
 
 
 class Encoder(Protocol):
-    """Encodes rows; not thread-safe, and picklable before the first use."""
+    """Encodes rows; not thread-safe."""
 
     @property
     def changelog(self) -> bool:
@@ -81,24 +81,35 @@ class Encoder(Protocol):
         """
 
 
+@dataclass(frozen=True)
 class Format:
-    """A format by its Flink name; a subclass overrides what it can do.
+    """A format by its Flink name, and its options.
 
-    `where` is the prefix of its options for messages, such as `value.json.`.
+    `new_decoder` and `new_encoder` make its codecs for columns and checked options. `changelog`:
+    whether its records express updates and deletes.
     """
 
     name: str
-    options: tuple[Option, ...] = ()
+    options: tuple[Option, ...]
+    new_decoder: Callable[[pa.Schema, OptionValues], Decoder]
+    new_encoder: Callable[[pa.Schema, OptionValues], Encoder]
     changelog: bool = False
-    """Whether its records express updates and deletes."""
 
     def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> Decoder:
-        """A decoder of rows with these columns; raises `OptionError`."""
-        raise NotImplementedError
+        """A decoder of rows with these columns; raises `OptionError`.
+
+        `where` is the prefix of the options for messages, such as `value.json.`.
+        """
+        return self.new_decoder(schema, self._values(options, where))
 
     def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> Encoder:
-        """An encoder of rows with these columns; raises `OptionError`."""
-        raise NotImplementedError
+        """As `decoder`, an encoder of rows with these columns."""
+        return self.new_encoder(schema, self._values(options, where))
+
+    def _values(self, options: Mapping[str, str], where: str) -> OptionValues:
+        known = [where + option.key for option in self.options]
+        check_known([where + key for key in options], known, f"format {self.name}")
+        return OptionValues(self.options, options, where)
 
 
 class ValueMismatch(Exception):
@@ -189,15 +200,31 @@ def format_of(name: str, key: str = "format") -> Format:
     return found
 
 
-def format_options(options: Mapping[str, str], name: str, before: str = "") -> dict[str, str]:
-    """The options of a format, without their prefix `<before><name>.`.
+@dataclass(frozen=True)
+class FormatChoice:
+    """The format that a table names, its options without `prefix`, and that prefix."""
 
-    `before` is `""` for `'format'`, `value.` for `'value.format'`, `key.` for `'key.format'`.
-    """
-    prefix = f"{before}{name}."
-    return {
-        key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)
-    }
+    name: str
+    options: Mapping[str, str]
+    prefix: str
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], name: str, before: str = "") -> FormatChoice:
+        """The format `name` with those of a table's `options` that are its own.
+
+        `before` is `""` for `'format'`, `value.` for `'value.format'`, `key.` for `'key.format'`.
+        """
+        prefix = f"{before}{name}."
+        own = {k.removeprefix(prefix): v for k, v in options.items() if k.startswith(prefix)}
+        return cls(name, own, prefix)
+
+    def decoder(self, schema: pa.Schema) -> Decoder:
+        """A decoder of rows with these columns; raises `OptionError`."""
+        return format_of(self.name).decoder(schema, self.options, self.prefix)
+
+    def encoder(self, schema: pa.Schema) -> Encoder:
+        """An encoder of rows with these columns; raises `OptionError`."""
+        return format_of(self.name).encoder(schema, self.options, self.prefix)
 
 
 def declared_options(formats: Iterable[Format], before: str = "") -> tuple[Option, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,15 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import BadRecord, Decoded, Format, RecordError
-from streamhouse.options import Option, check_known, choice
+from streamhouse.options import Option, OptionValues
 from streamhouse.types import flink_type
 
-_ENDIAN = ("big-endian", "little-endian")
+_OPTIONS = (
+    Option("charset", "STRING", "the encoding of a STRING column", "UTF-8"),
+    Option(
+        "endianness", "`big-endian`, `little-endian`", "the byte order of numbers", "big-endian"
+    ),
+)
 _NUMBERS = {
     pa.int8(): "b",
     pa.int16(): "h",
@@ -27,22 +32,6 @@ _NUMBERS = {
 }
 
 
-class _Raw(Format):
-    name = "raw"
-    options = (
-        Option("charset", "STRING", "the encoding of a STRING column", "UTF-8"),
-        Option(
-            "endianness", "`big-endian`, `little-endian`", "the byte order of numbers", "big-endian"
-        ),
-    )
-
-    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> RawCodec:
-        return RawCodec(schema, options, where)
-
-    def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> RawCodec:
-        return RawCodec(schema, options, where)
-
-
 class RawCodec:
     """A `Decoder` and `Encoder` of one column, whose value is the record itself.
 
@@ -51,9 +40,7 @@ class RawCodec:
 
     changelog = False
 
-    def __init__(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> None:
-        known = [option.key for option in _Raw.options]
-        check_known([where + key for key in options], [where + key for key in known], "format raw")
+    def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
         if len(schema) != 1:
             raise OptionError(
                 f"format raw has one column, not {len(schema)} ({', '.join(schema.names)}); "
@@ -67,17 +54,16 @@ class RawCodec:
                 f"format raw cannot hold {flink_type(kind)} (column '{self._field.name}'); declare "
                 "it as BYTES, STRING, BOOLEAN or a number"
             )
-        self._charset = options.get("charset", "UTF-8")
+        self._charset = values.text("charset")
         try:
             codecs.lookup(self._charset)
         except LookupError:
             raise OptionError(
-                f"option '{where}charset': '{self._charset}' is unknown; use 'UTF-8', 'ISO-8859-1' "
-                "or another encoding that Python knows"
+                f"option '{values.before}charset': '{self._charset}' is unknown; use 'UTF-8', "
+                "'ISO-8859-1' or another encoding that Python knows"
             ) from None
-        order = choice(f"{where}endianness", options.get("endianness", _ENDIAN[0]), _ENDIAN)
-        code = _NUMBERS.get(kind)
-        self._format = None if code is None else (">" if order == _ENDIAN[0] else "<") + code
+        order, code = values.choice("endianness"), _NUMBERS.get(kind)
+        self._format = None if code is None else (">" if order == "big-endian" else "<") + code
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
         values: list[Any] = []
@@ -124,4 +110,4 @@ class RawCodec:
         return bytes(value)
 
 
-FORMAT = _Raw()
+FORMAT = Format("raw", _OPTIONS, RawCodec, RawCodec)

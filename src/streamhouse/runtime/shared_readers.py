@@ -3,47 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
-from streamhouse.connectors.base import SharedReader
+from streamhouse.connectors.base import SharingSource
 from streamhouse.connectors.registry import connector
-from streamhouse.connectors.specs import SourceSpec
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
+    from streamhouse.connectors.mysql_cdc.relay.relays import Relays
     from streamhouse.runtime.streaming.query import JobQuery
-
-
-class FollowedSource:
-    """The source of a continuous query; the `SharingSource` of a shared reader."""
-
-    def __init__(self, query: JobQuery, spec: SourceSpec) -> None:
-        self._query, self.spec = query, spec
-
-    @property
-    def checkpoint_path(self) -> Path:
-        return self._query.description.checkpoint_path
-
-    @property
-    def last_offset(self) -> Offset:
-        return source_offset(self._query.progress.last_offset)
-
-    def use_shared(self, folder: Path) -> None:
-        self._query.use_shared(folder)
 
 
 class SharedReaders:
     """Starts the readers that a pipeline's queries share, and raises their errors."""
 
     def __init__(self) -> None:
-        self._readers: dict[str, SharedReader] = {}
+        self._readers: dict[str, Relays] = {}
 
     def start(self, queries: Sequence[JobQuery]) -> None:
         """Start the readers that these queries share; call it before the queries are prepared."""
-        described = [(query, query.description.source) for query in queries]
-        sources = [FollowedSource(query, spec) for query, spec in described if spec is not None]
+        sources = [
+            SharingSource(
+                query.description.source,
+                query.description.checkpoint_path,
+                partial(_last_offset, query),
+                query.use_shared,
+            )
+            for query in queries
+            if query.description.source is not None
+        ]
         for name in {source.spec.connector: None for source in sources}:
             if name not in self._readers:
                 reader = connector(name).shared_reader()
@@ -62,3 +52,7 @@ class SharedReaders:
         readers, self._readers = self._readers, {}
         for reader in readers.values():
             reader.close()
+
+
+def _last_offset(query: JobQuery) -> Offset:
+    return source_offset(query.progress.last_offset)

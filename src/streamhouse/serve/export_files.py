@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
 
@@ -17,19 +14,17 @@ import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Batches, Limits, bounded_reader
-from streamhouse.durable_files import locked, sync_folder
+from streamhouse.durable_files import sync_folder
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.queries.output import OutputTarget, RowsOrigin, RowsRequest, write_export
-from streamhouse.serve.queries.pinned_tables import PinnedTable
 from streamhouse.serve.queries.view_rows import RowsSource, cast_rows
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
+from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
 
@@ -40,38 +35,26 @@ OnRows: TypeAlias = Callable[[int], None]
 Rows: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
-_SUFFIX = ".part"
 _TRIES = 5
 """How many attempts there are if the snapshot expires while it is read."""
 
 
-@dataclass(frozen=True)
 class Extract:
-    """The rows of `name` as of one point in time.
-
-    `snapshot` and `time_ms` (the commit time in milliseconds since 1970) are None before the first
-    commit. For a view they are those of its table; for a view of several tables the sum of the
-    snapshot ids, which increases with each commit, and the latest time. `total` is the approximate
-    number of rows to read, None if unknown. Extracts of one name with the same `state` have the
-    same rows. `open` starts the reading; `sorted`: all is read before it returns the first batch.
-    """
-
-    name: str
-    snapshot: int | None
-    time_ms: int | None
-    total: int | None
-    state: str
-    sorted: bool
-    open: Callable[[OnRows], AbstractContextManager[Rows]] = field(repr=False, compare=False)
-
-
-class Extractor:
-    """Makes extracts of a table, a branch (`db.t$branch_b`) or a view; not thread-safe.
+    """The rows of a table, a branch (`db.t$branch_b`) or a view as of one point in time.
 
     `columns` are the wanted columns, by default all. `as_of` is a tag, a snapshot id, a time in UTC
     or a duration such as `5 min ago`, by default now; each table of a view is read as of that point
     in time. The rows of a table with a primary key are in the key's order, those of a view in its
     query's.
+
+    `snapshot` and `time_ms` (the commit time in milliseconds since 1970) are None before the first
+    commit. For a view they are those of its table; for a view of several tables the sum of the
+    snapshot ids, which increases with each commit, and the latest time. `total` is the approximate
+    number of rows to read, None if unknown. Extracts of one name with the same `state` have the
+    same rows. `sorted`: all is read before the first batch is returned.
+
+    Raises `TableError`, `SqlError` or `DataLossError` if something is missing; the message names
+    what exists instead.
     """
 
     def __init__(
@@ -81,65 +64,48 @@ class Extractor:
         columns: Sequence[str] | None = None,
         as_of: str | None = None,
     ) -> None:
-        self._warehouse = warehouse
-        self._name = name
-        self._columns = columns
-        self._as_of = as_of
-
-    def pin(self) -> Extract:
-        """Pin the current snapshots, or those of the point in time.
-
-        Raises `TableError`, `SqlError` or `DataLossError` if something is missing; the message
-        names what exists instead.
-        """
-        if "." not in self._name:
-            raise TableError(f"'{self._name}' names no database; write database.table")
-        source = self._source()
-        for column in self._columns or ():
+        if "." not in name:
+            raise TableError(f"'{name}' names no database; write database.table")
+        self.name = name
+        target, wanted = OutputTarget("", RowFormat.JSON, 0, 0), tuple(columns or ()) or None
+        request = RowsRequest(ServedView(name, name), target, Limits(), wanted, as_of=as_of)
+        self._source = source = RowsSource(warehouse, request, None)
+        for column in wanted or ():
             if column not in source.names:
                 hint = nearest(column, source.names)
-                raise TableError(f"'{self._name}' has no column '{column}'; {hint}")
+                raise TableError(f"'{name}' has no column '{column}'; {hint}")
         pin, pins = source.pin, source.pins
-        total = None if pin is None else 0 if pin.snapshot is None else pins.records
-        if pin is not None and not _sortable(pin.table):
-            names = list(dict.fromkeys(self._columns or source.names))
-            read, sql = partial(_unsorted, pin, names), ""
-        else:
-            plan = self._plan(source)
-            read, sql = partial(_query_rows, plan, source), plan.sql
-        state = f"{sql}\n{pins.stamp}"
-        return Extract(self._name, pins.snapshot, pins.time_ms, total, state, bool(sql), read)
+        self._names = list(dict.fromkeys(wanted or source.names))
+        self.total = None if pin is None else 0 if pin.snapshot is None else pins.records
+        self._plan: BoundedQuery | None = None
+        if pin is None or _sortable(pin.table):
+            try:
+                self._plan = source.plan()
+            except TableError:
+                # A table of a view was just dropped: the error names the view.
+                RowsSource(warehouse, request, None).plan()
+                raise
+        self.sorted = self._plan is not None
+        self.snapshot, self.time_ms = pins.snapshot, pins.time_ms
+        self.state = f"{self._plan.sql if self._plan else ''}\n{pins.stamp}"
 
-    def _plan(self, source: RowsSource) -> BoundedQuery:
-        try:
-            return source.plan()
-        except TableError:
-            self._source().plan()  # A table of a view was just dropped: the error names the view.
-            raise
+    @contextlib.contextmanager
+    def open(self, on_rows: OnRows) -> Iterator[Rows]:
+        """Start the reading: sorted by DuckDB, which spills to disk, or by the query of a view."""
+        source, plan = self._source, self._plan
+        if plan is None:
+            assert source.pin is not None
+            rows = source.pin.read(self._names)
+            yield source.pin.schema(self._names), _with_progress(rows, on_rows)
+            return
 
-    def _source(self) -> RowsSource:
-        columns = None if self._columns is None else tuple(self._columns)
-        view, target = ServedView(self._name, self._name), OutputTarget("", RowFormat.JSON, 0, 0)
-        request = RowsRequest(view, target, Limits(), columns, as_of=self._as_of)
-        return RowsSource(self._warehouse, request, None)
+        def counting_scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+            schema, read = source.pins.scanner(scan)
+            return schema, lambda: _with_progress(read(), on_rows)
 
-
-@contextlib.contextmanager
-def _unsorted(pin: PinnedTable, names: list[str], on_rows: OnRows) -> Iterator[Rows]:
-    yield pin.schema(names), _with_progress(pin.read(names), on_rows)
-
-
-@contextlib.contextmanager
-def _query_rows(plan: BoundedQuery, source: RowsSource, on_rows: OnRows) -> Iterator[Rows]:
-    """Sort by the primary key in DuckDB, which spills to disk, or run the query of a view."""
-
-    def counting_scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        schema, read = source.pins.scanner(scan)
-        return schema, lambda: _with_progress(read(), on_rows)
-
-    with bounded_reader(plan, counting_scanner) as reader:
-        schema = source.schema(reader.schema)
-        yield schema, cast_rows(reader, schema)
+        with bounded_reader(plan, counting_scanner) as reader:
+            schema = source.schema(reader.schema)
+            yield schema, cast_rows(reader, schema)
 
 
 def _sortable(table: Table) -> bool:
@@ -164,52 +130,17 @@ def _with_progress(batches: Iterator[pa.RecordBatch], on_rows: OnRows) -> Iterat
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` when the `with` ends; by then it is synced to disk.
 
-    If the `with` ends with an exception, the old file stays. The folder must exist.
+    If the `with` ends with an exception, the old file stays. The folder must exist; until then the
+    file is in a locked folder in it, so that a later writer can delete what a killed one left.
     """
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{_SUFFIX}")
-    try:
-        with _locked(part) as file:
+    with work_folder(f".{path.name}.", str(path.parent)) as folder:
+        part = Path(folder, path.name)
+        with part.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            # While the file is still locked, so that no sweep takes it for a leftover.
-            os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+        os.replace(part, path)
     sync_folder(path.parent)
-
-
-def sweep(path: Path) -> int:
-    """Delete the leftovers of killed writers of `path`; returns how many files that were."""
-    prefix, deleted = f".{path.name}.", 0
-    for name in os.listdir(path.parent):
-        if name.startswith(prefix) and name.endswith(_SUFFIX):
-            deleted += _sweep_one(path.with_name(name))
-    return deleted
-
-
-def _sweep_one(part: Path) -> bool:
-    try:
-        with locked(part, wait=False) as is_dead:
-            if is_dead:
-                part.unlink()
-            return is_dead
-    except (FileNotFoundError, PermissionError):
-        # Another process has just finished it, or it belongs to another user.
-        return False
-
-
-@contextlib.contextmanager
-def _locked(part: Path) -> Iterator[BinaryIO]:
-    """Create a file and lock it; repeats if a sweep deletes it between these two steps."""
-    while True:
-        with part.open("xb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if part.exists():
-                yield file
-                return
-        # A concurrent sweep deleted the file before it was locked.
 
 
 class ExportStopped(Exception):
@@ -238,14 +169,13 @@ class ExportedFile:
 class Exporter:
     """Writes `folder/<name>.<format>` repeatedly; not thread-safe.
 
-    `name` is a table, a branch or a view, which `extractor` reads. `stopped` is called between
-    batches, also while the input of a sort is read. The constructor creates the folder if needed,
-    and deletes the leftovers of killed exports of the same file.
+    `pin` makes extracts of `name`, a table, a branch or a view. `stopped` is called between
+    batches, also while the input of a sort is read. The constructor creates the folder if needed.
     """
 
     def __init__(
         self,
-        extractor: Extractor,
+        pin: Callable[[], Extract],
         name: str,
         format: RowFormat,
         folder: Path,
@@ -253,13 +183,12 @@ class Exporter:
     ) -> None:
         if os.sep in name:
             raise TableError(f"'{name}' cannot be the name of a file: it contains '{os.sep}'")
-        self._extractor = extractor
+        self._pin = pin
         self._format = format
         self._stopped = stopped
         self._state: str | None = None
         self.path = folder / f"{name}.{format.value}"
         _make_folder(folder)
-        sweep(self.path)
 
     def write(self, progress: ProgressListener) -> ExportedFile | None:
         """Replace the file with the current rows; None if it has them already.
@@ -268,14 +197,14 @@ class Exporter:
         be read; then the old file stays.
         """
         for attempt in range(1, _TRIES + 1):
-            extract = self._extractor.pin()
+            extract = self._pin()
             if extract.state == self._state:
                 return None
             try:
                 done = self._replace(extract, progress)
             except DataLossError:
                 # The snapshot expired while it was read: retry, unless there is no newer one.
-                if attempt == _TRIES or self._extractor.pin().state == extract.state:
+                if attempt == _TRIES or self._pin().state == extract.state:
                     raise
             else:
                 self._state = extract.state

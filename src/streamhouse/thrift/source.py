@@ -108,9 +108,9 @@ class ViewReader(DataSourceReader):
         return [SourcePartition(self._name)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from streamhouse.serve.export_files import Extractor
+        from streamhouse.serve.export_files import Extract
 
-        extract = Extractor(Warehouse(self._catalog), self._name).pin()
+        extract = Extract(Warehouse(self._catalog), self._name)
         with extract.open(lambda rows: None) as (_, batches):
             yield from for_spark(batches, self._schema)
 

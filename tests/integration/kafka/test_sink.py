@@ -27,11 +27,11 @@ from tests.integration.kafka.conftest import Topic
 from tests.processes import suspend
 from tests.waiting import DEADLINE_S, until
 
-from streamhouse.connectors.base import SinkCommitter, WrittenBatch
+from streamhouse.connectors.base import Message, Sink, SinkCommitter, WrittenBatch
 from streamhouse.connectors.kafka import producing
 from streamhouse.connectors.kafka import sink as sink_module
 from streamhouse.connectors.kafka.client import is_outage
-from streamhouse.connectors.kafka.sink import KafkaSink, KafkaSinkCommitter
+from streamhouse.connectors.kafka.sink import KafkaSinkCommitter
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.demo.kafka.broker import KafkaBroker
 from streamhouse.errors import CommitConflictError, ConnectError, DataLossError
@@ -47,21 +47,19 @@ NOW_MS = time.time_ns() // 1_000_000
 ONCE = {"sink.delivery-guarantee": "exactly-once", "sink.transactional-id-prefix": "test"}
 
 
-def sink(topic: Topic, more: Mapping[str, str], connector: str = "kafka") -> KafkaSink:
+def sink(topic: Topic, more: Mapping[str, str], connector: str = "kafka") -> Sink:
     options = {
         "topic": topic.name,
         "properties.bootstrap.servers": topic.broker.servers,
         **({"format": "json"} if connector == "kafka" else {}),
         **more,
     }
-    opened = SinkSpec(connector, options, COLUMNS, primary_key=("id",), name="t").open()
-    assert isinstance(opened, KafkaSink)
-    return opened
+    return SinkSpec(connector, options, COLUMNS, primary_key=("id",), name="t").open()
 
 
-def written(to: KafkaSink, number: int, *ids: int, kinds: str = "") -> Callable[[], WrittenBatch]:
+def written(to: Sink, number: int, *ids: int, kinds: str = "") -> Callable[[], WrittenBatch]:
     def write() -> WrittenBatch:
-        messages = []
+        messages: list[Message] = []
         columns: dict[str, Any] = {
             "id": pa.array(ids, pa.int64()),
             "name": pa.array([f"n{one}" for one in ids]),
@@ -169,7 +167,7 @@ def test_exactly_once_ends_the_transaction_of_a_driver_that_died(topic: Topic) -
     assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
 
 
-def locked_out(topic: Topic) -> tuple[KafkaSink, KafkaSinkCommitter]:
+def locked_out(topic: Topic) -> tuple[Sink, SinkCommitter]:
     """A sink, and the committer of a run of a query that another run has locked out."""
     to, query = sink(topic, ONCE), uuid.uuid4().hex
     first = to.committer(query)
@@ -378,7 +376,6 @@ def test_keys_choose_partitions_as_javas_producers_do(topic: Topic) -> None:
         },
         COLUMNS, name="t",
     ).open()  # fmt: skip
-    assert isinstance(to, KafkaSink)
     to.committer("q").commit(written(to, 0, *range(6)), nothing)
     # Of Java's murmur2: (toPositive(murmur2(key)) % 2).
     partitions = {key: partition for partition, key, _ in values(topic)}

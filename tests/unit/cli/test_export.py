@@ -100,7 +100,9 @@ def test_each_snapshot_until_a_signal(
     table = shop.sales()
     path = tmp_path / "out" / "shop.sales.json"
     path.parent.mkdir()
-    (path.parent / ".shop.sales.json.0123456789ab.part").write_text("of a killed export")
+    killed = path.parent / ".shop.sales.json.0123"
+    killed.mkdir()
+    (killed / ".lock").touch()
 
     def snapshot() -> int | None:
         found: int | None = json.loads(path.read_text())["snapshot"]

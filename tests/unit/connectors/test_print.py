@@ -62,9 +62,10 @@ def test_a_batch_is_printed_once_it_is_committed(
     stream: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = {"print-identifier": "seen", "standard-error": str(stream == "err").lower()}
-    sink = SinkSpec("print", options, (Column("id", "INT"),)).open()
+    spec = SinkSpec("print", options, (Column("id", "INT"),))
+    sink = spec.open()
     writer = sink.writer("q", 3, "a")
-    writer.write(pa.record_batch([pa.array([1, 2], pa.int32())], schema=sink.schema))
+    writer.write(pa.record_batch([pa.array([1, 2], pa.int32())], schema=spec.arrow_schema))
     messages = writer.prepare()
     writer.close()
     assert capsys.readouterr() == ("", "")
@@ -75,9 +76,10 @@ def test_a_batch_is_printed_once_it_is_committed(
 
 
 def test_a_blackhole_discards_rows() -> None:
-    sink = SinkSpec("blackhole", {}, (Column("id", "INT"),)).open()
+    spec = SinkSpec("blackhole", {}, (Column("id", "INT"),))
+    sink = spec.open()
     writer = sink.writer("q", 0, "a")
-    writer.write(pa.record_batch([pa.array([1], pa.int32())], schema=sink.schema))
+    writer.write(pa.record_batch([pa.array([1], pa.int32())], schema=spec.arrow_schema))
 
     assert writer.prepare() == []
     assert sink.committer("q").commit(lambda: WrittenBatch(0, []), lambda: None)

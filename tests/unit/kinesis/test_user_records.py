@@ -10,11 +10,10 @@ from streamhouse.connectors.kinesis.rows import (
     RecordRows,
     UserRecord,
     from_bad_record,
-    table_schema,
     user_records,
 )
 from streamhouse.connectors.kinesis.stream import Record
-from streamhouse.formats.base import format_of
+from streamhouse.formats.base import FormatChoice
 from streamhouse.sql.plan import Column
 
 COLUMNS = (
@@ -56,8 +55,7 @@ def test_each_user_record_has_a_position(records: list[UserRecord]) -> None:
 
 
 def test_rows_of_records_without_the_bad_ones(records: list[UserRecord]) -> None:
-    stored = table_schema([column for column in COLUMNS if column.metadata is None])
-    rows = RecordRows(COLUMNS, format_of("json").decoder(stored, {}, "json."))
+    rows = RecordRows(COLUMNS, FormatChoice.of({}, "json"))
     found, bad = rows.decode(records)
     assert [one.index for one in bad] == [2, 4]
     assert found.schema.equals(rows.schema)
@@ -67,3 +65,11 @@ def test_rows_of_records_without_the_bad_ones(records: list[UserRecord]) -> None
     assert found.column("at").cast(pa.int64()).to_pylist() == [1_000, 2_000, 2_000]
     nothing, bad = rows.decode([])
     assert nothing.num_rows == 0 and not bad
+
+
+def test_a_null_in_a_column_that_is_not_null_is_bad() -> None:
+    rows = RecordRows((Column("n", "BIGINT", nullable=False),), FormatChoice.of({}, "json"))
+    records = [Record(5, 1_000, b'{"n": 1}'), Record(6, 2_000, b"{}")]
+    found, (bad,) = rows.decode(list(user_records("shardId-0", records)))
+    assert found.to_pylist() == [{"n": 1}]
+    assert bad.index == 1 and "'n' is BIGINT NOT NULL, but null or missing" in bad.reason

@@ -31,7 +31,7 @@ def test_one_connection_waits_for_the_server(
     }  # fmt: skip
     source: Any = SimpleNamespace(
         spec=SimpleNamespace(options=options),
-        last_offset={"file": "binlog.000001", "pos": 4} if resumes else {},
+        last_offset=lambda: {"file": "binlog.000001", "pos": 4} if resumes else {},
         checkpoint_path=tmp_path / "query",
     )
     relays, threads = Relays(lambda *_: []), set(threading.enumerate())

@@ -13,7 +13,8 @@ import pytest
 from tests.processes import FORKS
 from tests.waiting import DEADLINE_S
 
-from streamhouse.serve.export_files import replacing, sweep
+from streamhouse.serve.export_files import replacing
+from streamhouse.work_folder import sweep
 
 KILLED = """
 import os, signal, sys
@@ -28,7 +29,7 @@ with replacing(Path(sys.argv[1])) as out:
 
 
 def parts(folder: Path) -> list[str]:
-    return [name for name in os.listdir(folder) if name.endswith(".part")]
+    return [name for name in os.listdir(folder) if name.startswith(".")]
 
 
 def test_old_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
@@ -94,10 +95,12 @@ def test_leftovers_of_killed_writers_are_deleted(tmp_path: Path) -> None:
         [sys.executable, "-c", KILLED, str(path)], timeout=DEADLINE_S, check=False
     )
     assert killed.returncode == -9 and len(parts(tmp_path)) == 1
-    (tmp_path / ".b.json.0123.part").write_text("of another file")
-    assert sweep(path) == 1
-    assert parts(tmp_path) == [".b.json.0123.part"]
-    assert sweep(path) == 0
+    other = tmp_path / ".b.json.0123"
+    other.mkdir()
+    (other / ".lock").touch()
+    with replacing(path) as out:
+        out.write(b"whole")
+    assert parts(tmp_path) == [other.name] and path.read_text() == "whole"
 
 
 def test_files_being_written_are_not_deleted(tmp_path: Path) -> None:
@@ -106,6 +109,6 @@ def test_files_being_written_are_not_deleted(tmp_path: Path) -> None:
         out.write(b"new")
         # From another process, since locks of one are all its own.
         with FORKS.Pool(1) as pool:
-            assert pool.apply_async(sweep, (path,)).get(DEADLINE_S) == 0
-        assert sweep(path) == 0
+            pool.apply_async(sweep, (str(tmp_path), ".a.json.")).get(DEADLINE_S)
+        sweep(str(tmp_path), ".a.json.")
     assert path.read_text() == "new"

@@ -13,7 +13,7 @@ from tests.unit.serve.test_feed import taken
 
 from streamhouse.cli.commands.watch import _open
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.export_files import Extractor
+from streamhouse.serve.export_files import Extract
 from streamhouse.serve.feeds.table_feed import StaticFeed
 from streamhouse.serve.queries.view_details import schema, summary
 from streamhouse.serve.settings import StreamSettings
@@ -35,7 +35,7 @@ class Keyed(Model):
 
 
 def _exported(warehouse: Warehouse) -> list[list[tuple[str, Any]]]:
-    with Extractor(warehouse, "default.t").pin().open(lambda rows: None) as (_, batches):
+    with Extract(warehouse, "default.t").open(lambda rows: None) as (_, batches):
         return [list(row.items()) for batch in batches for row in batch.to_pylist()]
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import threading
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.serve.export_files import ExportedFile, Exporter, ExportStopped, Extractor
+from streamhouse.serve.export_files import ExportedFile, Exporter, ExportStopped, Extract
 from streamhouse.serve.formats import row_formats
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.queries.output import RowsOrigin
@@ -55,7 +56,7 @@ class Shown:
 
 
 def export(shop: Any, folder: Path, table: str, format: RowFormat) -> Exporter:
-    return Exporter(Extractor(shop.warehouse, table), table, format, folder)
+    return Exporter(partial(Extract, shop.warehouse, table), table, format, folder)
 
 
 def written(shop: Any, folder: Path, table: str, format: RowFormat) -> ExportedFile:
@@ -249,8 +250,8 @@ def test_stop_aborts_the_export(shop: Any, tmp_path: Path, asked_at: int) -> Non
             asked.append(1)
             return len(asked) >= asked_at
 
-    extracts = Extractor(shop.warehouse, table)
-    one = Exporter(extracts, table, RowFormat.JSON, tmp_path / "out", stopped)
+    pin = partial(Extract, shop.warehouse, table)
+    one = Exporter(pin, table, RowFormat.JSON, tmp_path / "out", stopped)
     with pytest.raises(ExportStopped):
         one.write(Shown())
     assert list((tmp_path / "out").iterdir()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import DataLossError, SqlError, TableError
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
-from streamhouse.serve.export_files import Extract, Extractor
+from streamhouse.serve.export_files import Extract
 from streamhouse.serve.queries.pinned_tables import PinnedTables
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn
@@ -25,7 +26,7 @@ def rows(extract: Extract, tick: Callable[[int], None] = lambda rows: None) -> l
 
 
 def look(shop: Any, name: str, *columns: str, as_of: str | None = None) -> Extract:
-    return Extractor(shop.warehouse, name, columns or None, as_of).pin()
+    return Extract(shop.warehouse, name, columns or None, as_of)
 
 
 def test_rows_are_sorted_by_primary_key(shop: Any) -> None:
@@ -52,21 +53,21 @@ def test_extract_is_pinned_to_its_snapshot(shop: Any) -> None:
 
 def test_state_changes_only_with_the_rows(shop: Any) -> None:
     table = shop.sales()
-    extracts = Extractor(shop.warehouse, table)
-    empty = extracts.pin()
+    pin = partial(Extract, shop.warehouse, table)
+    empty = pin()
     assert (empty.snapshot, empty.time_ms, rows(empty)) == (None, None, [])
-    assert extracts.pin().state == empty.state
+    assert pin().state == empty.state
     shop.write(table, ("Chad", 1, 1.5))
-    one = extracts.pin()
-    assert one.state != empty.state and extracts.pin().state == one.state
+    one = pin()
+    assert one.state != empty.state and pin().state == one.state
     shop.warehouse.alter_table(table, AddColumn(Column("city", "STRING")))
-    wider = extracts.pin()
+    wider = pin()
     assert wider.state != one.state
     assert rows(wider) == [("Chad", 1, 1.5, None)]
     shop.warehouse.drop_table("shop", "sales")
     shop.sales()
     shop.write(table, ("Chad", 1, 1.5))
-    assert extracts.pin().state not in (one.state, wider.state)
+    assert pin().state not in (one.state, wider.state)
 
 
 def test_append_tables_and_branches(shop: Any) -> None:
@@ -123,15 +124,15 @@ def test_a_view_of_several_tables(views: Any) -> None:
     assert (look(views, "shop.both").snapshot, rows(look(views, "shop.both"))) == (None, [])
     views.write("shop.sales", ("Peru", 2, 1.0))
     last = views.write("shop.other", ("Peru", 3, 1.0))
-    extracts = Extractor(views.warehouse, "shop.both")
-    found = extracts.pin()
+    pin = partial(Extract, views.warehouse, "shop.both")
+    found = pin()
     assert found.snapshot == 2
     assert found.time_ms == views.warehouse.table("shop.other").snapshot(last).time_ms
     assert rows(found) == [("Peru", 3)]
     views.write("shop.other", ("Peru", 4, 1.0))
-    assert (found.state != extracts.pin().state, rows(found)) == (True, [("Peru", 3)])
+    assert (found.state != pin().state, rows(found)) == (True, [("Peru", 3)])
     keep(views.warehouse, "both", "SELECT country FROM shop.sales", "country")
-    assert rows(extracts.pin()) == [("Peru",)]
+    assert rows(pin()) == [("Peru",)]
     assert rows(look(views, "shop.both", as_of="0 s")) == [("Peru",)]
 
 

@@ -8,6 +8,7 @@ import json
 import random
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.waiting import DEADLINE_S
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
-from streamhouse.serve.export_files import Exporter, Extractor
+from streamhouse.serve.export_files import Exporter, Extract
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.sql.plan import Column
 
@@ -109,7 +110,7 @@ def test_exports(shop: Any, extremes: str, tmp_path: Path, form: RowFormat) -> N
         def part(self, name: str, total: int | None) -> None: ...
         def advance(self, rows: int) -> None: ...
 
-    done = Exporter(Extractor(shop.warehouse, extremes), "e", form, tmp_path).write(Silent())
+    done = Exporter(partial(Extract, shop.warehouse, extremes), "e", form, tmp_path).write(Silent())
     assert done is not None
     text = done.path.read_bytes().decode()
     check(parsed(text)["rows"] if form is RowFormat.JSON else from_csv(text))

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from streamhouse.cli.flags import (
-    DEFAULT_WAREHOUSE,
-    TextFormat,
-    open_warehouse,
-    with_flags,
-)
+from streamhouse.cli.flags import DEFAULT_WAREHOUSE, TextFormat, open_warehouse, with_flags
 
 if TYPE_CHECKING:
     from streamhouse.runtime.audit.row_differences import Audit, Difference
@@ -56,14 +52,8 @@ def _record(result: Audit) -> dict[str, Any]:
         **({} if result.inputs is None else {"inputs": dict(result.inputs)}),
         "equal": result.equal,
         "complete": result.complete,
-        "unread": [
-            {"table": view.table, "snapshots": view.snapshots, "waiting_rows": view.waiting_rows}
-            for view in result.unread
-        ],
-        "differences": [
-            {"key": list(d.key), "actual": d.actual, "expected": d.expected}
-            for d in result.differences
-        ],
+        "unread": list(map(asdict, result.unread)),
+        "differences": list(map(asdict, result.differences)),
     }
 
 

@@ -18,7 +18,6 @@ from streamhouse.cli.run_output import notice
 from streamhouse.errors import SqlError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from streamhouse.runtime.spark.options import SparkOptions
@@ -39,12 +38,15 @@ def call(
 
     Write tables as database.table, or just table if only one database has it.
     """
+    from streamhouse.cli.output import write_rows
+
     if list_them:
         import streamhouse.runtime.audit.repair_procedure
         import streamhouse.runtime.sync.procedures
         from streamhouse.procedures import listed
 
-        _print(listed(), format)
+        rows = listed()
+        write_rows(format, rows.schema, rows.to_batches(), sys.stdout)
         return
     if procedure is None:
         raise SqlError("the procedure is missing; --list prints all procedures")
@@ -61,7 +63,7 @@ def call(
     tables = WarehouseTables(opened)
     with _Spark(options, opened.options) as spark, Context(opened, spark.session) as context:
         rows = run(context, statement.procedure, statement.arguments, tables.qualified)
-    _print(rows, format)
+    write_rows(format, rows.schema, rows.to_batches(), sys.stdout)
 
 
 def parse_call(text: str) -> Call:
@@ -103,13 +105,3 @@ class _Spark:
             spark = start_session("streamhouse", self._options)
             check_cluster(spark, self._options, [self._warehouse], notice)
         return spark
-
-
-def _print(rows: pa.Table, format: TextFormat) -> None:
-    from streamhouse.cli import output
-    from streamhouse.serve.formats import row_formats
-
-    if format is TextFormat.JSON:
-        row_formats.write_json(rows.to_batches(), sys.stdout)
-    else:
-        output.write_table(rows.schema, rows.to_batches(), sys.stdout)

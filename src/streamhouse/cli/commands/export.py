@@ -6,17 +6,14 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from streamhouse.cli.errors import INTERRUPTED, StopSignal
-from streamhouse.cli.flags import (
-    DEFAULT_WAREHOUSE,
-    open_warehouse,
-    with_flags,
-)
+from streamhouse.cli.flags import DEFAULT_WAREHOUSE, open_warehouse, with_flags
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
 from streamhouse.serve.formats.row_formats import RowFormat
@@ -57,10 +54,11 @@ def export(
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.serve.export_files import Exporter, ExportStopped, Extractor
+    from streamhouse.serve.export_files import Exporter, ExportStopped, Extract
 
     names = None if columns is None else _names(columns)
-    exporter = Exporter(Extractor(opened, view, names, as_of), view, format, to, stop.requested)
+    pin = partial(Extract, opened, view, names, as_of)
+    exporter = Exporter(pin, view, format, to, stop.requested)
     # A thread writes, since only the main thread handles signals, and not during a library call.
     with ThreadPoolExecutor(1, "streamhouse-export") as pool:
         try:

@@ -6,11 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from streamhouse.cli.flags import (
-    catalog_options,
-    script_variables,
-    with_flags,
-)
+from streamhouse.cli.flags import catalog_options, script_variables, with_flags
 from streamhouse.cli.script_text import parse_scripts, read_scripts
 from streamhouse.errors import OptionError
 

@@ -6,11 +6,7 @@ import json
 import sys
 from typing import Any
 
-from streamhouse.cli.flags import (
-    DEFAULT_WAREHOUSE,
-    open_warehouse,
-    with_flags,
-)
+from streamhouse.cli.flags import DEFAULT_WAREHOUSE, open_warehouse, with_flags
 
 _STYLES = {"running": "green", "stopped": "dim", "failed": "red"}
 _COLUMNS = ("pipeline", "state", "query", "rows/s", "lag", "batches", "last batch", "")

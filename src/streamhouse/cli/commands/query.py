@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from streamhouse.cli.flags import (
-    DEFAULT_WAREHOUSE,
-    QueryFormat,
-    open_warehouse,
-    with_flags,
-)
+from streamhouse.cli.flags import DEFAULT_WAREHOUSE, QueryFormat, open_warehouse, with_flags
 
 
 @with_flags("query")
@@ -30,18 +25,11 @@ def query(
     select = parse_single_select(sql)
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.cli import output
+    from streamhouse.cli.output import write_rows
     from streamhouse.duckdb_engine import bounded_reader
-    from streamhouse.serve.formats import row_formats
     from streamhouse.serve.views.served_view import WarehouseTables
     from streamhouse.sql.batch.bounded_query import analyze_bounded
 
     plan = analyze_bounded(select, WarehouseTables(opened))
     with bounded_reader(plan, opened) as reader:
-        match format:
-            case QueryFormat.JSON:
-                row_formats.write_json(reader, sys.stdout)
-            case QueryFormat.CSV:
-                row_formats.write_csv(reader.schema, reader, sys.stdout)
-            case QueryFormat.TABLE:
-                output.write_table(reader.schema, reader, sys.stdout)
+        write_rows(format, reader.schema, reader, sys.stdout)

@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from streamhouse.cli.flags import (
-    DEFAULT_WAREHOUSE,
-    open_warehouse,
-    with_flags,
-)
+from streamhouse.cli.flags import DEFAULT_WAREHOUSE, open_warehouse, with_flags
 
 
 @with_flags("repair")

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 
-from streamhouse.cli.flags import (
-    DEFAULT_WAREHOUSE,
-    open_warehouse,
-    with_flags,
-)
+from streamhouse.cli.flags import DEFAULT_WAREHOUSE, open_warehouse, with_flags
 
 
 @with_flags("replay")

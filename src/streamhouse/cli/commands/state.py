@@ -7,11 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from streamhouse.cli.flags import (
-    DEFAULT_WAREHOUSE,
-    open_warehouse,
-    with_flags,
-)
+from streamhouse.cli.flags import DEFAULT_WAREHOUSE, open_warehouse, with_flags
 
 
 @with_flags("state")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import Connector, SinkCommitter, WrittenBatch
+from streamhouse.connectors.base import Connector, Sink, SinkCommitter, WrittenBatch
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.sql.plan import Capabilities
 
@@ -18,21 +18,13 @@ class _Blackhole(Connector):
     guarantee_note = "it keeps no rows"
     capabilities = Capabilities(stream=False, lookup=False, scan=False, merges=False)
 
-    def sink(self, spec: SinkSpec) -> BlackholeSink:
-        return BlackholeSink(spec.arrow_schema)
+    def sink(self, spec: SinkSpec) -> Sink:
+        discarder = Discarder()
+        return Sink(lambda *_: discarder, lambda _: discarder)
 
 
-class BlackholeSink(SinkCommitter):
-    """A `Sink` that discards rows; also its own writer and committer."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-
-    def writer(self, query_id: str, batch: int, attempt: str) -> BlackholeSink:
-        return self
-
-    def committer(self, query_id: str) -> BlackholeSink:
-        return self
+class Discarder(SinkCommitter):
+    """Discards rows, as a writer and as a committer."""
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Discard the rows."""

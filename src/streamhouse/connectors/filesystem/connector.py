@@ -7,11 +7,12 @@ import hashlib
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_records import Replay, SkippingSource, warn_of_bad_records
-from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.bad_records import SkippingSource, warn_of_bad_records
+from streamhouse.connectors.base import Connector, Scan, Sink
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import METADATA, ListedFile, folder_of
 from streamhouse.connectors.filesystem.options import (
@@ -21,7 +22,7 @@ from streamhouse.connectors.filesystem.options import (
     FilesystemOptions,
     parse,
 )
-from streamhouse.connectors.filesystem.sink import FilesystemSink, encoder_of
+from streamhouse.connectors.filesystem.sink import encoder_of, filesystem_sink
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.source import Lag, Offset
@@ -36,8 +37,8 @@ _HASH_BYTES = 8
 class FilesystemSource(SkippingSource):
     """A `Source` that reads each file once, in the order of their modification times.
 
-    An offset has the files of its batch, a hash of the name of each file that has been read, about
-    11 bytes a file, and the batch up to which bad records have been read again.
+    An offset has the files of its batch, and a hash of the name of each file that has been read,
+    about 11 bytes a file.
     """
 
     def __init__(self, spec: SourceSpec) -> None:
@@ -59,7 +60,7 @@ class FilesystemSource(SkippingSource):
     def initial_offset(self) -> Offset:
         return {}
 
-    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+    def next_offset(self, start: Offset, max_rows: int | None) -> Offset:
         unread = self._unread_files(start)
         batch: list[ListedFile] = []
         size = 0
@@ -68,19 +69,15 @@ class FilesystemSource(SkippingSource):
                 break
             batch.append(file)
             size += file.size
-        replayed = max(_replayed(start), self.requested())
-        if not batch and replayed == _replayed(start):
+        if not batch:
             return start
         seen = self._seen(start) | {_hash(file.name) for file in batch}
         files = [[file.name, file.size, file.modified_ms] for file in batch]
-        offset: Offset = {"files": files, "seen": _packed(seen)}
-        return offset if replayed < 0 else {**offset, "replayed": replayed}
+        return {"files": files, "seen": _packed(seen)}
 
-    def partitions(
-        self, start: Offset, end: Offset, parallelism: int = 1
-    ) -> Sequence[tuple[ListedFile, ...] | Replay]:
-        if not end or start == end:
-            return []
+    def ranges(
+        self, start: Offset, end: Offset, parallelism: int
+    ) -> Sequence[tuple[ListedFile, ...]]:
         files = [ListedFile(*pair) for pair in end["files"]]
         if self._seen(start) | {_hash(file.name) for file in files} != self._seen(end):
             raise DataLossError(
@@ -89,19 +86,14 @@ class FilesystemSource(SkippingSource):
             )
         count = min(parallelism, len(files))
         bounds = [len(files) * number // count for number in range(count + 1)] if files else []
-        partitions: list[tuple[ListedFile, ...] | Replay] = [
-            tuple(files[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)
-        ]
-        if _replayed(end) > _replayed(start):
-            partitions.append(Replay(_replayed(start), _replayed(end)))
-        return partitions
+        return [tuple(files[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
 
-    def read(self, partition: tuple[ListedFile, ...] | Replay) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Replay):
-            yield from self._reader.read_replayed(self.replayed(partition))
-            return
+    def read_range(self, partition: tuple[ListedFile, ...]) -> Iterator[pa.RecordBatch]:
         for file in partition:
             yield from self._reader.read(file)
+
+    def read_again(self, records: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+        return self._reader.read_replayed(records)
 
     def finished(self, offset: Offset) -> bool:
         return self._options.monitor_ms is None and not self._has_unread(offset)
@@ -113,7 +105,7 @@ class FilesystemSource(SkippingSource):
 
     def _has_unread(self, offset: Offset) -> bool:
         """Whether files are unread at `offset`, or bad records are to be read again."""
-        return bool(self._unread_files(offset)) or self.requested() > _replayed(offset)
+        return bool(self._unread_files(offset)) or self.has_replays(offset)
 
     def lag(self, offset: Offset) -> Lag | None:
         unread = self._unread_files(offset)
@@ -135,10 +127,6 @@ class FilesystemSource(SkippingSource):
         if self._known[0] != packed:
             self._known = (packed, _unpacked(packed))
         return self._known[1]
-
-
-def _replayed(offset: Offset) -> int:
-    return int(offset.get("replayed", -1))
 
 
 def _hash(name: str) -> bytes:
@@ -212,14 +200,14 @@ class _Filesystem(Connector):
 
         return pa.schema([reader.schema.field(name) for name in columns]), read
 
-    def sink(self, spec: SinkSpec) -> FilesystemSink:
+    def sink(self, spec: SinkSpec) -> Sink:
         filled = next((column for column in spec.columns if column.metadata is not None), None)
         if filled is not None:
             raise OptionError(
                 f"table {spec.name}: METADATA column '{filled.name}' cannot be written; declare it "
                 "VIRTUAL"
             )
-        return FilesystemSink(spec)
+        return filesystem_sink(spec)
 
 
 def _reader(table: TableInfo, options: Mapping[str, str], parsed: FilesystemOptions) -> FileReader:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
+from streamhouse.connectors.bad_records import BadRecordCollector
 from streamhouse.connectors.filesystem.folders import (
     ListedFile,
     folder_of,
@@ -27,8 +27,9 @@ from streamhouse.connectors.filesystem.folders import (
 from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.formats.base import Decoder, format_of, format_options
-from streamhouse.formats.csv.format import CsvOptions
+from streamhouse.formats.base import Decoder, FormatChoice
+from streamhouse.formats.csv.format import OPTIONS, CsvOptions
+from streamhouse.options import OptionValues
 from streamhouse.sql.plan import Column
 from streamhouse.types import flink_type
 
@@ -53,19 +54,19 @@ class FileReader:
         self._folder = folder_of(options.path, options.store)
         self.schema = arrow_schema(columns)
         self._columns = tuple(columns)
-        self.bad_records = BadRecordCollector(options.bad_records, CORRECT_TABLE)
+        self.bad_records = BadRecordCollector(options.bad_records)
         of_file = {*partitions, *(column.name for column in columns if column.metadata is not None)}
         self._stored = pa.schema([field for field in self.schema if field.name not in of_file])
         self._partitions = [field for field in self.schema if field.name in partitions]
         self._decoder: Decoder | None = None
         self._split = _RecordSplit()
         if options.format != "parquet":
-            own = format_options(given, options.format)
-            prefix = f"{options.format}."
-            self._decoder = format_of(options.format).decoder(self._stored, own, prefix)
+            chosen = FormatChoice.of(given, options.format)
+            self._decoder = chosen.decoder(self._stored)
             self._split = _RecordSplit(marked=options.format != "raw")
             if options.format == "csv":
-                self._split = _RecordSplit.of(CsvOptions.parse(own, prefix), len(self._stored))
+                values = OptionValues(OPTIONS, chosen.options, chosen.prefix)
+                self._split = _RecordSplit.of(CsvOptions.parse(values), len(self._stored))
 
     def read(self, file: ListedFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file as it was when it was listed; `DataLossError` if it is not there."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,31 +20,38 @@ _ROWS_AT_ONCE = 65_536
 _TEXT_ROWS_AT_ONCE = 4_096
 
 
-class FileWriter(Protocol):
+class FileWriter(ABC):
     """One open file."""
 
-    rows_at_once: int
+    rows_at_once: ClassVar[int]
     """How many rows to write between two looks at the size."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb", buffering=1 << 20)
 
     @property
     def size(self) -> int:
         """About how many bytes have been written."""
+        return self._file.tell()
 
+    @abstractmethod
     def write(self, rows: pa.RecordBatch) -> None: ...
 
     def close(self) -> None:
         """End the file and make it durable."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
 
 
-class LinesWriter:
+class LinesWriter(FileWriter):
     """A file of lines."""
 
     rows_at_once = _TEXT_ROWS_AT_ONCE
 
     def __init__(self, path: Path, encoder: Encoder) -> None:
-        self._file = path.open("xb", buffering=1 << 20)
+        super().__init__(path)
         self._encoder = encoder
-        self.size = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
         try:
@@ -51,31 +59,20 @@ class LinesWriter:
         except RecordError as error:
             raise TableError(f"filesystem: a row cannot be written: {error}") from None
         lines = pc.binary_join_element_wise(records.drop_null(), b"\n", b"")
-        text = _joined(lines)
-        self._file.write(text)
-        self.size += len(text)
-
-    def close(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        self._file.write(_joined(lines))
 
 
-class ParquetFileWriter:
+class ParquetFileWriter(FileWriter):
     """A Parquet file."""
 
     rows_at_once = _ROWS_AT_ONCE
 
     def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
-        self._file = path.open("xb")
+        super().__init__(path)
         self._writer = pq.ParquetWriter(self._file, schema, compression=compression)
         self._schema = schema
         self._held: list[pa.RecordBatch] = []
         self._rows = 0
-
-    @property
-    def size(self) -> int:
-        return self._file.tell()
 
     def write(self, rows: pa.RecordBatch) -> None:
         self._held.append(rows)
@@ -86,9 +83,7 @@ class ParquetFileWriter:
     def close(self) -> None:
         self._write_held()
         self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        super().close()
 
     def _write_held(self) -> None:
         if self._held:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
@@ -77,29 +77,14 @@ def metadata_values(columns: Sequence[Column], path: str, file: ListedFile) -> d
     }
 
 
-class Folder(Protocol):
-    """The files of a table."""
-
-    def files(self) -> list[ListedFile]:
-        """All files that are not hidden, the oldest first; none if the folder is missing."""
-
-    def address(self, name: str) -> str:
-        """The whole path of a file."""
-
-    def size(self, name: str) -> int | None:
-        """The bytes of a file; None if it is gone."""
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file to read it; it can seek."""
-
-
-class LocalFolder:
-    """A folder that all machines see under one path."""
+class Folder:
+    """The files of a table, below a path that all machines see."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def files(self) -> list[ListedFile]:
+        """All files that are not hidden, the oldest first; none if the folder is missing."""
         root = Path(self._path)
         if root.is_file():
             return [_data_file("", root.stat())]
@@ -115,23 +100,27 @@ class LocalFolder:
         return [file for _, file in sorted(found)]
 
     def address(self, name: str) -> str:
+        """The whole path of a file."""
         return os.path.join(self._path, name) if name else self._path
 
     def size(self, name: str) -> int | None:
+        """The bytes of a file; None if it is gone."""
         try:
             return os.stat(self.address(name)).st_size
         except FileNotFoundError:
             return None
 
     def open(self, name: str) -> IO[bytes]:
+        """Open a file to read it; it can seek."""
         return open(self.address(name), "rb", buffering=1 << 20)
 
 
-class ObjectFolder:
+class ObjectFolder(Folder):
     """A prefix of a bucket of an S3-compatible store."""
 
     def __init__(self, path: str, store: Mapping[str, str]) -> None:
-        self._path, self._store = path, store
+        super().__init__(path)
+        self._store = store
 
     @cached_property
     def _objects(self) -> StagedObjects:
@@ -159,7 +148,7 @@ class ObjectFolder:
 
 def folder_of(path: str, store: Mapping[str, str]) -> Folder:
     """The folder at a checked path; `store`: the options of its object store."""
-    return ObjectFolder(path, store) if is_object_store(path) else LocalFolder(path)
+    return ObjectFolder(path, store) if is_object_store(path) else Folder(path)
 
 
 def objects_of(path: str, store: Mapping[str, str]) -> StagedObjects:

@@ -19,14 +19,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import BatchLog, SinkCommitter, WrittenBatch
+from streamhouse.connectors.base import BatchLog, Sink, SinkCommitter, WrittenBatch
 from streamhouse.connectors.filesystem.file_writers import FileWriter, open_writer
 from streamhouse.connectors.filesystem.folders import objects_of, split_rows
 from streamhouse.connectors.filesystem.options import FilesystemOptions, parse
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.durable_files import replace_text, sync_folder
 from streamhouse.errors import DataLossError, OptionError
-from streamhouse.formats.base import Encoder, format_of, format_options
+from streamhouse.formats.base import Encoder, FormatChoice
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import is_object_store
 
@@ -207,50 +207,38 @@ class ObjectCommitLog:
         return f"{self._path}/{file.final}"
 
 
-class FilesystemSink:
-    """A folder of files."""
+def filesystem_sink(spec: SinkSpec) -> Sink:
+    """The sink that writes into a folder of files."""
+    options = parse(spec.options)
+    fields = [field for field in spec.arrow_schema if field.name not in spec.partitioned_by]
+    stored = pa.schema(fields)
 
-    def __init__(self, spec: SinkSpec) -> None:
-        self._options = parse(spec.options)
-        self._partitions = spec.partitioned_by
-        self._spec = spec
-        fields = [field for field in spec.arrow_schema if field.name not in spec.partitioned_by]
-        self._stored = pa.schema(fields)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._spec.arrow_schema
-
-    def writer(self, query_id: str, batch: int, attempt: str) -> FilesWriter:
+    def writer(query_id: str, batch: int, attempt: str) -> FilesWriter:
         staging = f"{OWN_FOLDER}/{query_id}/{batch:08d}-{attempt}"
         prefix = f"part-{query_id[:8]}-{batch:08d}-{attempt}"
-        encoder = encoder_of(self._spec, self._stored)
-        kind = ObjectsWriter if is_object_store(self._options.path) else FilesWriter
-        task = TaskFiles(self._stored, self._partitions, staging, prefix, encoder)
-        return kind(self._options, task)
+        kind = ObjectsWriter if is_object_store(options.path) else FilesWriter
+        encoder = encoder_of(spec, stored)
+        return kind(options, TaskFiles(stored, spec.partitioned_by, staging, prefix, encoder))
 
-    def committer(self, query_id: str) -> FilesCommitter:
-        return FilesCommitter(self._options, query_id)
-
-    def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
+    def insert(query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
         """Write all rows; their files become visible together at the end."""
-        writer = self.writer(query_id, 0, query_id[8:20])
-        log = commit_log(self._options, query_id)
+        files = writer(query_id, 0, query_id[8:20])
+        log = commit_log(options, query_id)
         try:
             for batch in rows:
-                writer.write(batch)
-            log.commit(0, _files(writer.prepare()))
+                files.write(batch)
+            log.commit(0, _files(files.prepare()))
         finally:
-            writer.close()
+            files.close()
             log.forget()
+
+    return Sink(writer, partial(FilesCommitter, options), insert)
 
 
 def encoder_of(spec: SinkSpec, stored: pa.Schema) -> Encoder | None:
     """The encoder of lines; None for Parquet."""
     name = parse(spec.options).format
-    if name == "parquet":
-        return None
-    return format_of(name).encoder(stored, format_options(spec.options, name), f"{name}.")
+    return None if name == "parquet" else FormatChoice.of(spec.options, name).encoder(stored)
 
 
 @dataclass(frozen=True)

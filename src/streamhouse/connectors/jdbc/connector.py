@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from streamhouse.connectors.base import (
     Connector,
     Delivery,
     Scan,
+    Sink,
     SinkCommitter,
     WrittenBatch,
     collected_rows,
@@ -24,7 +26,6 @@ from streamhouse.connectors.base import (
 from streamhouse.connectors.jdbc.options import (
     DECLARED,
     OPTIONS,
-    JdbcServer,
     WriteOptions,
     parse,
     parse_scan,
@@ -49,38 +50,28 @@ _LOG = logging.getLogger("streamhouse.query")
 _CHUNK_ROWS = 262_144
 
 
-class JdbcSink:
-    """A MySQL table, of which rows are updated and deleted by the declared primary key, if any."""
-
-    def __init__(self, spec: SinkSpec, server: JdbcServer, options: WriteOptions) -> None:
-        self._spec = spec
-        self._server = JdbcTarget(**vars(server))
-        self._options = options
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._spec.arrow_schema
-
-    def writer(self, query_id: str, batch: int, attempt: str) -> CollectingWriter:
-        return CollectingWriter()
-
-    def committer(self, query_id: str) -> JdbcCommitter:
-        return JdbcCommitter(self._spec, self._server, self._options, query_id)
-
-    def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
-        """Write all rows in one transaction; until it is done, they are in a temporary file."""
-        first, options = next(rows, None), self._options
-        batches = [] if first is None else spilled(first.schema, chain([first], rows)).to_batches()
-        if self._spec.primary_key and options.guarantee is None:
-            # A transaction that is tried again writes the same rows by key.
-            options = replace(options, guarantee="at-least-once")
-        with closing(JdbcCommitter(self._spec, self._server, options, query_id)) as committer:
-            committer.write(0, batches)
-            committer.forget()
+def insert(
+    spec: SinkSpec,
+    server: JdbcTarget,
+    options: WriteOptions,
+    query_id: str,
+    rows: Iterator[pa.RecordBatch],
+) -> None:
+    """Write all rows in one transaction; until it is done, they are in a temporary file."""
+    first = next(rows, None)
+    batches = [] if first is None else spilled(first.schema, chain([first], rows)).to_batches()
+    if spec.primary_key and options.guarantee is None:
+        # A transaction that is tried again writes the same rows by key.
+        options = replace(options, guarantee="at-least-once")
+    with closing(JdbcCommitter(spec, server, options, query_id)) as committer:
+        committer.write(0, batches)
+        committer.forget()
 
 
 class JdbcCommitter(SinkCommitter):
     """Writes each batch in a transaction that also records its number (`CommitsTable`).
+
+    Rows are updated and deleted by the declared primary key, if any.
 
     If the user may not write that table, or the target's engine has no transactions, a batch that
     runs again writes its rows again: by key, that changes nothing; without a key, it doubles them.
@@ -250,8 +241,12 @@ class _Jdbc(Connector):
             "unique index in MySQL"
         )
 
-    def sink(self, spec: SinkSpec) -> JdbcSink:
-        return JdbcSink(spec, parse(spec.options).server, parse_write(spec.options))
+    def sink(self, spec: SinkSpec) -> Sink:
+        server = JdbcTarget(**vars(parse(spec.options).server))
+        given = (spec, server, parse_write(spec.options))
+        return Sink(
+            lambda *_: CollectingWriter(), partial(JdbcCommitter, *given), partial(insert, *given)
+        )
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
         selected = [column for column in table.columns if column.name in columns]

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from streamhouse.connectors.bad_records import warn_of_bad_records
-from streamhouse.connectors.base import Connector, Delivery, Scan, partitions_to_end
+from streamhouse.connectors.base import Connector, Delivery, Scan, Sink, partitions_to_end
 from streamhouse.connectors.kafka.options import DECLARED, FORMATS, OPTIONS, KafkaOptions, parse
 from streamhouse.connectors.kafka.producing import Encoding
 from streamhouse.connectors.kafka.records import METADATA, RecordLayout, Records
-from streamhouse.connectors.kafka.sink import KafkaSink
+from streamhouse.connectors.kafka.sink import topic_sink
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError
@@ -58,10 +58,11 @@ class _Kafka(Connector):
             f"format {' or '.join(_CHANGELOGS)}"
         )
 
-    def sink(self, spec: SinkSpec) -> KafkaSink:
+    def sink(self, spec: SinkSpec) -> Sink:
         where = f"table {spec.name}"
         options = one_topic(parse(spec.options, where), where)
-        return KafkaSink(options, Encoding(options, RecordLayout.of(spec.columns, options, where)))
+        layout = RecordLayout.of(spec.columns, options, where)
+        return topic_sink(options, Encoding(options, layout))
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
         return parse(spec.options, self.name).origin

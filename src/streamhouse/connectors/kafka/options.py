@@ -10,6 +10,7 @@ from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.bad_records import BadRecordOptions
 from streamhouse.errors import OptionError
 from streamhouse.formats import base as formats
+from streamhouse.formats.base import FormatChoice
 from streamhouse.options import DeclaredOptions, OptionValues, check_known, choice, table_of
 
 EARLIEST, LATEST, GROUPS = "earliest-offset", "latest-offset", "group-offsets"
@@ -19,15 +20,6 @@ _BEFORE = ("", "key.", "value.")
 
 DECLARED = DeclaredOptions.of(__package__)
 OPTIONS = (*DECLARED.options, *BAD_RECORDS)
-
-
-@dataclass(frozen=True)
-class FormatChoice:
-    """A format, its options without prefix, and that prefix for messages."""
-
-    name: str
-    options: Mapping[str, str]
-    prefix: str
 
 
 @dataclass(frozen=True)
@@ -170,7 +162,7 @@ def _format(options: Mapping[str, str], key: str, before: str, where: str) -> Fo
     ]  # fmt: skip
     if others:
         raise OptionError(f"{where}: option '{others[0]}' does not apply to '{key}' = '{name}'")
-    return FormatChoice(name, formats.format_options(options, name, before), f"{before}{name}.")
+    return FormatChoice.of(options, name, before)
 
 
 def _key_fields(

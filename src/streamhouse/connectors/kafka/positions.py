@@ -3,8 +3,7 @@
 An offset is `{"topics": {name: {"id", "next", "from"}}, "until": {name: {…}}}`. `next` has the
 first unread offset of each partition, by the partition's number. `from` has the offset where
 reading began for the partitions that are new in this batch, so that the batch can be planned again.
-`until`, of bounded sources, has the offset where each partition ends. `replayed` is the last batch
-whose bad records were read again, see `connectors.bad_records`.
+`until`, of bounded sources, has the offset where each partition ends.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ class KafkaPosition:
     next: Mapping[Partition, int] = field(default_factory=dict)
     began: Mapping[Partition, int] = field(default_factory=dict)
     until: Mapping[Partition, int] | None = None
-    replayed: int = -1
 
     @classmethod
     def parse(cls, offset: Offset) -> KafkaPosition:
@@ -49,7 +47,6 @@ class KafkaPosition:
             _flat({name: topic["next"] for name, topic in topics.items()}),
             _flat({name: topic.get("from", {}) for name, topic in topics.items()}),
             None if until is None else _flat(until),
-            int(offset.get("replayed", -1)),
         )
 
     def offset(self) -> Offset:
@@ -64,8 +61,7 @@ class KafkaPosition:
             for name, identity in sorted(self.ids.items())
         }
         bound = {} if self.until is None else {"until": _nested(self.until)}
-        replayed = {} if self.replayed < 0 else {"replayed": self.replayed}
-        return {"topics": topics, **bound, **replayed}
+        return {"topics": topics, **bound}
 
 
 def _flat(nested: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:

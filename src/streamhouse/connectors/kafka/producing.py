@@ -18,10 +18,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamhouse.arrow_batches import last_of_each_key
 from streamhouse.connectors.kafka.client import TIMEOUT_S, is_outage
-from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
+from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.records import WRITABLE, RecordLayout
 from streamhouse.errors import OptionError, StreamhouseError
-from streamhouse.formats.base import Encoder, format_of
 from streamhouse.source import ROW_KIND, of_kind
 
 KEY, VALUE, TIMESTAMP, HEADERS = "key", "value", "timestamp", "headers"
@@ -37,7 +36,7 @@ _VALID_S = 300.0
 
 
 class Encoding:
-    """Encodes the rows of a task; picklable.
+    """Encodes the rows of a task.
 
     With `upserts`, only the last change of each key is written: its row, or no value if the row is
     gone.
@@ -45,18 +44,13 @@ class Encoding:
 
     def __init__(self, options: KafkaOptions, layout: RecordLayout, upserts: bool = False) -> None:
         self._layout, self.upserts = layout, upserts
-        self._value = _encoder(options.value, layout.value)
-        self._key = None if options.key is None else _encoder(options.key, layout.key)
+        self._value = options.value.encoder(layout.value)
+        self._key = None if options.key is None else options.key.encoder(layout.key)
         for column in layout.columns:
             if column.metadata is not None and column.metadata not in WRITABLE:
                 raise OptionError(
                     f"METADATA column '{column.name}' cannot be written; declare it VIRTUAL"
                 )
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the rows."""
-        return self._layout.schema
 
     def records(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Record batches with the columns `key`, `value`, `timestamp` and `headers`, if any."""
@@ -89,10 +83,6 @@ class Encoding:
             elif column.metadata == HEADERS:
                 columns[HEADERS] = rows.column(column.name).cast(_HEADERS)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _encoder(chosen: FormatChoice, schema: pa.Schema) -> Encoder:
-    return format_of(chosen.name).encoder(schema, chosen.options, chosen.prefix)
 
 
 def _check_inserts(rows: pa.RecordBatch) -> None:

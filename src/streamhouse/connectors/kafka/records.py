@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
@@ -14,10 +14,10 @@ from confluent_kafka import Message
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.base import Metadata
-from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
+from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import BadRecord, Decoder, format_of
+from streamhouse.formats.base import BadRecord
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 
@@ -46,20 +46,9 @@ _PLACE = re.compile(r"topic (.*), partition (\d+), offset (\d+)")
 
 def metadata_values(key: str, messages: Sequence[Message]) -> pa.Array:
     """The values of a metadata key."""
-    if key == "topic":
-        return pa.array([message.topic() for message in messages], pa.string())
-    if key == "partition":
-        return pa.array([message.partition() for message in messages], pa.int32())
-    if key == "offset":
-        return pa.array([message.offset() for message in messages], pa.int64())
-    if key == "timestamp":
-        timestamps = [_timestamp(message) for message in messages]
-        return pa.array(timestamps, pa.int64()).cast(pa.timestamp("ms", "UTC"))
-    if key == "timestamp-type":
-        return pa.array([_TYPES[message.timestamp()[0]] for message in messages], pa.string())
-    if key == "headers":
-        return pa.array([_headers(message) for message in messages], _HEADERS)
-    return pa.array([message.leader_epoch() for message in messages], pa.int32())
+    kind, value_of = _VALUES[key]
+    values = pa.array(map(value_of, messages), kind)
+    return values.cast(pa.timestamp("ms", "UTC")) if key == "timestamp" else values
 
 
 def _timestamp(message: Message) -> int | None:
@@ -69,6 +58,18 @@ def _timestamp(message: Message) -> int | None:
 
 def _headers(message: Message) -> list[tuple[str, Any]]:
     return list(dict(message.headers() or []).items())
+
+
+_VALUES: Mapping[str, tuple[pa.DataType, Callable[[Message], Any]]] = {
+    "topic": (pa.string(), methodcaller("topic")),
+    "partition": (pa.int32(), methodcaller("partition")),
+    "offset": (pa.int64(), methodcaller("offset")),
+    "timestamp": (pa.int64(), _timestamp),
+    "timestamp-type": (pa.string(), lambda message: _TYPES[message.timestamp()[0]]),
+    "headers": (_HEADERS, _headers),
+    "leader-epoch": (pa.int32(), methodcaller("leader_epoch")),
+}
+"""The type and the value of each metadata key."""
 
 
 def place(message: Message | ReplayedMessage) -> str:
@@ -152,11 +153,6 @@ class RecordLayout:
         return cls(tuple(columns), schema, key, options.key_fields, value)
 
 
-def decoder(chosen: FormatChoice, schema: pa.Schema) -> Decoder:
-    """The decoder of a format for a schema."""
-    return format_of(chosen.name).decoder(schema, chosen.options, chosen.prefix)
-
-
 _value_of = methodcaller("value")
 
 
@@ -169,8 +165,8 @@ class Records:
 
     def __init__(self, options: KafkaOptions, layout: RecordLayout, upserts: bool = False) -> None:
         self._layout, self._upserts = layout, upserts
-        self._value = decoder(options.value, layout.value)
-        self._key = None if options.key is None else decoder(options.key, layout.key)
+        self._value = options.value.decoder(layout.value)
+        self._key = None if options.key is None else options.key.decoder(layout.key)
         self._needed = next(
             (
                 name

@@ -21,7 +21,13 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from streamhouse.connectors.base import BatchLog, CollectingWriter, SinkCommitter, WrittenBatch
+from streamhouse.connectors.base import (
+    BatchLog,
+    CollectingWriter,
+    Sink,
+    SinkCommitter,
+    WrittenBatch,
+)
 from streamhouse.connectors.kafka.client import (
     FIRST_CONTACT_S,
     TIMEOUT_S,
@@ -74,21 +80,9 @@ _NOT_FOR_PRODUCER = (
 )
 
 
-class KafkaSink:
-    """A `Sink` that writes into one topic."""
-
-    def __init__(self, options: KafkaOptions, encoding: Encoding) -> None:
-        self._options, self._encoding = options, encoding
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._encoding.schema
-
-    def writer(self, query_id: str, batch: int, attempt: str) -> KafkaSinkWriter:
-        return KafkaSinkWriter(self._encoding)
-
-    def committer(self, query_id: str) -> KafkaSinkCommitter:
-        return KafkaSinkCommitter(self._options, query_id)
+def topic_sink(options: KafkaOptions, encoding: Encoding) -> Sink:
+    """The sink that writes into one topic."""
+    return Sink(lambda *_: KafkaSinkWriter(encoding), partial(KafkaSinkCommitter, options))
 
 
 class KafkaSinkWriter:
@@ -256,7 +250,8 @@ class KafkaSinkCommitter(SinkCommitter):
 
     def _recorded_number(self) -> int:
         """The recorded number of the next batch; negative if there is none."""
-        with closing(consumer(self._options, _number_consumer(self._id))) as reader:
+        settings = {"group.id": self._id, "isolation.level": "read_committed"}
+        with closing(consumer(self._options, settings)) as reader:
             self._group = reader.consumer_group_metadata()
             (found,) = reader.committed([TopicPartition(self._topic, 0)], TIMEOUT_S)
         if found.error is not None:
@@ -377,11 +372,6 @@ class KafkaSinkCommitter(SinkCommitter):
         if self._failed is not None:
             return KafkaException(self._failed)
         raise error
-
-
-def _number_consumer(identity: str) -> dict[str, str]:
-    """The settings of the consumer whose group offset is the number of batches."""
-    return {"group.id": identity, "isolation.level": "read_committed"}
 
 
 def _fenced(error: KafkaException) -> bool:

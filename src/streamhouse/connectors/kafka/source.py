@@ -12,12 +12,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from streamhouse.connectors.bad_records import (
-    CORRECT_TABLE,
-    BadRecordCollector,
-    Replay,
-    SkippingSource,
-)
+from streamhouse.connectors.bad_records import BadRecordCollector, SkippingSource
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, KafkaPosition
@@ -63,16 +58,11 @@ class KafkaSource(SkippingSource):
         self._most = BATCH_RECORDS
         self._topics: dict[str, tuple[str, int]] = {}
         self._discovered_at = self._polled_at = self._answered_at = float("-inf")
-        self._bad_records = BadRecordCollector(self._options.bad_records, CORRECT_TABLE)
+        self._bad_records = BadRecordCollector(self._options.bad_records)
         self._end_history: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_KEPT_ENDS)
 
-    def __getstate__(self) -> dict[str, Any]:
-        fixed = ("_options", "_layout", "_upserts", "_records", "changelog", "bounded", "_split")
-        return {key: getattr(self, key) for key in (*fixed, "_replays")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
+    def __reduce__(self) -> tuple[type[KafkaSource], tuple[KafkaOptions, RecordLayout, bool]]:
+        return KafkaSource, (self._options, self._layout, self._upserts)
 
     @property
     def schema(self) -> pa.Schema:
@@ -84,7 +74,7 @@ class KafkaSource(SkippingSource):
     def allow_large_batches(self) -> None:
         self._most = LARGE_BATCH_RECORDS
 
-    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+    def next_offset(self, start: Offset, max_rows: int | None) -> Offset:
         now = time.monotonic()
         if start and now - self._polled_at < _LEAST_POLL_S:
             return start
@@ -102,7 +92,7 @@ class KafkaSource(SkippingSource):
 
     def caught_up(self, offset: Offset) -> bool:
         """Whether there is nothing to read after `offset`; raises if the brokers do not answer."""
-        return self._latest(offset, None) == offset
+        return not self.has_replays(offset) and self._latest(offset, None) == offset
 
     def _latest(self, start: Offset, max_rows: int | None) -> Offset:
         before = KafkaPosition.parse(start)
@@ -120,15 +110,12 @@ class KafkaSource(SkippingSource):
                 partition: min(end, until.get(partition, end)) for partition, end in ends.items()
             }
         after = _limited(following, ends, min(max_rows or self._most, self._most))
-        replayed = max(before.replayed, self.requested())
-        if start and after == before.next and not began and replayed == before.replayed:
+        if start and after == before.next and not began:
             return start
         ids = {**before.ids, **{name: topic[0] for name, topic in self._topics.items()}}
-        return KafkaPosition(ids, after, began, until, replayed).offset()
+        return KafkaPosition(ids, after, began, until).offset()
 
-    def partitions(
-        self, start: Offset, end: Offset, parallelism: int = 1
-    ) -> Sequence[Range | Replay]:
+    def ranges(self, start: Offset, end: Offset, parallelism: int) -> Sequence[Range]:
         before, after = KafkaPosition.parse(start), KafkaPosition.parse(end)
         first = {**after.began, **before.next}
         ranges = [
@@ -136,28 +123,25 @@ class KafkaSource(SkippingSource):
             for partition, last in after.next.items()
             if first[partition] < last
         ]
-        partitions = _split(ranges, parallelism) if self._split else ranges
-        if after.replayed > before.replayed:
-            return [*partitions, Replay(before.replayed, after.replayed)]
-        return partitions
+        return _split(ranges, parallelism) if self._split else ranges
 
-    def read(self, partition: Range | Replay) -> Iterator[pa.RecordBatch]:
-        for messages in self._messages(partition):
-            rows, bad = self._records.decode(messages)
-            for record in bad:
-                self._leave_out(messages[record.index], record.reason)
-            if rows.num_rows:
-                yield rows
-
-    def _messages(
-        self, partition: Range | Replay
-    ) -> Iterator[Sequence[Message]] | Iterator[Sequence[ReplayedMessage]]:
-        if isinstance(partition, Replay):
-            rows = self.replayed(partition)
-            return iter([[ReplayedMessage(row) for row in rows]] if rows else [])
+    def read_range(self, partition: Range) -> Iterator[pa.RecordBatch]:
         if self._reader is None:
             self._reader = PartitionReader(self._options)
-        return self._reader.read(partition)
+        for messages in self._reader.read(partition):
+            yield from self._rows(messages)
+
+    def read_again(self, records: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+        return self._rows([ReplayedMessage(record) for record in records])
+
+    def _rows(
+        self, messages: Sequence[Message] | Sequence[ReplayedMessage]
+    ) -> Iterator[pa.RecordBatch]:
+        rows, bad = self._records.decode(messages)
+        for record in bad:
+            self._leave_out(messages[record.index], record.reason)
+        if rows.num_rows:
+            yield rows
 
     def _leave_out(self, message: Message | ReplayedMessage, reason: str) -> None:
         kind, timestamp = message.timestamp()

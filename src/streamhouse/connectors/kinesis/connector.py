@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from streamhouse.connectors.base import Connector, Option
-from streamhouse.connectors.kinesis.options import DECLARED, OPTIONS, WHERE, KinesisOptions, parse
-from streamhouse.connectors.kinesis.rows import METADATA, RecordRows, table_schema
+from streamhouse.connectors.kinesis.options import DECLARED, OPTIONS, WHERE, parse
+from streamhouse.connectors.kinesis.rows import METADATA, RecordRows
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoder, declared_options, format_of, format_options, names
+from streamhouse.formats.base import FormatChoice, declared_options, format_of, names
 from streamhouse.options import check_known
 from streamhouse.source import Source
-from streamhouse.sql.plan import Capabilities, Column, TableInfo
+from streamhouse.sql.plan import Capabilities, TableInfo
 
 _FORMAT = Option(
     "format", ", ".join(f"`{name}`" for name in names()), "the records' format", required=True
@@ -41,30 +41,19 @@ class _Kinesis(Connector):
         if "format" not in current:
             raise OptionError(f"{where}: option 'format' is missing; one of {', '.join(names())}")
         parsed = parse(current)
-        if _decoder(table.columns, current).changelog:
+        if RecordRows(table.columns, FormatChoice.of(current, current["format"])).changelog:
             parsed.bad_records.check_changes(where)
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
-        return f"{self.name} {_options(spec.options).name}"
+        return f"{self.name} {parse(DECLARED.current(spec.options)).name}"
 
     def source(self, spec: SourceSpec, names: Sequence[str] | None) -> Source:
         # AWS's client takes a third of a second to import.
         from streamhouse.connectors.kinesis.source import KinesisSource
 
-        options = _options(spec.options)
-        decoder = _decoder(spec.columns, DECLARED.current(spec.options))
-        return KinesisSource(options, RecordRows(spec.columns, decoder))
-
-
-def _options(options: Mapping[str, str]) -> KinesisOptions:
-    return parse(DECLARED.current(options))
-
-
-def _decoder(columns: Sequence[Column], options: Mapping[str, str]) -> Decoder:
-    """The decoder of the stored columns."""
-    name = options["format"]
-    stored = table_schema([column for column in columns if column.metadata is None])
-    return format_of(name).decoder(stored, format_options(options, name), f"{name}.")
+        current = DECLARED.current(spec.options)
+        form = FormatChoice.of(current, current["format"])
+        return KinesisSource(parse(current), RecordRows(spec.columns, form))
 
 
 CONNECTOR = _Kinesis()

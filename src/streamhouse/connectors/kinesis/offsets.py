@@ -4,8 +4,7 @@
 entry are read from `init` on (epoch ms; absent: from their oldest record). All that had arrived at
 the time `at` was read (epoch ms), which is `behind` ms before the batch was planned. `shards` has
 for each shard that was begun the sequence number of the last record read (`after`), and `done` once
-a closed shard was read to its end. `replayed` is the batch up to which bad records have been read
-again (absent: none).
+a closed shard was read to its end.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ class StreamOffset:
     at_ms: int
     behind_ms: int = 0
     shards: Mapping[str, ShardOffset] = field(default_factory=dict)
-    replayed: int = -1
 
     @classmethod
     def from_json(cls, offset: Offset) -> StreamOffset:
@@ -50,18 +48,14 @@ class StreamOffset:
             )
             for shard, position in offset["shards"].items()
         }
-        return cls(
-            offset["stream"], offset.get("init"), offset["at"], offset["behind"], shards,
-            offset.get("replayed", -1),
-        )  # fmt: skip
+        return cls(offset["stream"], offset.get("init"), offset["at"], offset["behind"], shards)
 
     def as_json(self) -> Offset:
         """The form that is recorded; sequence numbers are texts, since they exceed 64 bits."""
         init = {} if self.init_ms is None else {"init": self.init_ms}
         shards = {shard: position.as_json() for shard, position in sorted(self.shards.items())}
         times = {"at": self.at_ms, "behind": self.behind_ms}
-        replayed = {} if self.replayed < 0 else {"replayed": self.replayed}
-        return {"stream": self.stream, **init, **times, "shards": shards, **replayed}
+        return {"stream": self.stream, **init, **times, "shards": shards}
 
     def start(self, shard: str) -> Start:
         """Where to continue with a shard."""
@@ -91,7 +85,6 @@ class StreamOffset:
         at_ms: int,
         now_ms: int,
         listed: Mapping[str, Shard],
-        replayed: int = -1,
     ) -> StreamOffset:
         """The offset with these shards further on, without those whose records have expired."""
         merged = {**self.shards, **shards}
@@ -101,5 +94,4 @@ class StreamOffset:
             if shard in listed or not position.done
         }
         at_ms = max(self.at_ms, at_ms)
-        behind_ms, replayed = max(0, now_ms - at_ms), max(self.replayed, replayed)
-        return replace(self, at_ms=at_ms, behind_ms=behind_ms, shards=kept, replayed=replayed)
+        return replace(self, at_ms=at_ms, behind_ms=max(0, now_ms - at_ms), shards=kept)

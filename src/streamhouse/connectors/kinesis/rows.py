@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamhouse.connectors.base import Metadata
-from streamhouse.formats.base import BadRecord, Decoder
+from streamhouse.connectors.specs import arrow_schema
+from streamhouse.formats.base import BadRecord, FormatChoice
 from streamhouse.formats.protobuf_fields import Fields, contents, numbers, parsed_fields
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
@@ -27,7 +28,7 @@ from streamhouse.types import arrow_type
 
 if TYPE_CHECKING:
     # AWS's client takes a third of a second to import.
-    from streamhouse.connectors.kinesis.stream import HashKeyRange, Record
+    from streamhouse.connectors.kinesis.stream import Record
 
 _MAGIC = b"\xf3\x89\x9a\xc2"
 _DIGEST = 16
@@ -45,7 +46,7 @@ METADATA = (
 )
 
 
-def deaggregated(data: bytes, keys: HashKeyRange | None = None) -> list[tuple[int, bytes]] | None:
+def deaggregated(data: bytes, keys: range | None = None) -> list[tuple[int, bytes]] | None:
     """The user records in an aggregated record, each with its index, from 1 on.
 
     Leaves out those whose hash keys are outside `keys`, the range of the shard (None: unknown).
@@ -62,7 +63,7 @@ def deaggregated(data: bytes, keys: HashKeyRange | None = None) -> list[tuple[in
     for index, each in enumerate(contents(message, _RECORDS), 1):
         record = parsed_fields(each)
         key = _hash_key(record, partition_keys, hash_keys)
-        if keys is None or key is None or keys.first <= key <= keys.last:
+        if keys is None or key is None or key in keys:
             found.extend((index, payload) for payload in contents(record, _DATA))
     return found
 
@@ -82,12 +83,13 @@ def _hash_key(
 
 
 class RecordRows:
-    """The rows of records; `columns` are those of the table, `decoder` has the stored ones."""
+    """The rows of records, with the `columns` of the table; raises `OptionError`."""
 
-    def __init__(self, columns: Sequence[Column], decoder: Decoder) -> None:
+    def __init__(self, columns: Sequence[Column], form: FormatChoice) -> None:
         self._columns = tuple(columns)
-        self._decoder = decoder
-        self.schema = table_schema(columns)
+        stored = [column for column in columns if column.metadata is None]
+        self._decoder = form.decoder(arrow_schema(stored))
+        self.schema = arrow_schema(columns)
 
     @property
     def changelog(self) -> bool:
@@ -113,11 +115,6 @@ class RecordRows:
             return pa.record_batch(arrays, schema=self.schema)
         schema = self.schema.append(rows.schema.field(ROW_KIND))
         return pa.record_batch([*arrays, rows.column(ROW_KIND)], schema=schema)
-
-
-def table_schema(columns: Sequence[Column]) -> pa.Schema:
-    """The Arrow schema of columns of a declared table."""
-    return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
 
 
 def _values(key: str, origins: Sequence[UserRecord]) -> pa.Array:
@@ -152,7 +149,7 @@ class UserRecord:
 
 
 def user_records(
-    shard: str, records: Iterable[Record], keys: HashKeyRange | None = None
+    shard: str, records: Iterable[Record], keys: range | None = None
 ) -> Iterator[UserRecord]:
     """The user records in the records of a shard, in order; `keys`: the shard's range."""
     for record in records:

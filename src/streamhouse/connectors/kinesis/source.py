@@ -11,15 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_records import (
-    CORRECT_TABLE,
-    BadRecordCollector,
-    Replay,
-    SkippingSource,
-)
+from streamhouse.connectors.bad_records import BadRecordCollector, SkippingSource
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.connectors.kinesis.poller import ShardPoller
@@ -30,7 +26,6 @@ from streamhouse.connectors.kinesis.rows import (
     user_records,
 )
 from streamhouse.connectors.kinesis.stream import (
-    HashKeyRange,
     KinesisStream,
     Record,
     Shard,
@@ -59,7 +54,7 @@ class ShardRange:
     start: Start
     last: int
     records: tuple[Record, ...] | None = field(default=None, repr=False)
-    keys: HashKeyRange | None = None
+    keys: range | None = None
 
 
 class KinesisSource(SkippingSource):
@@ -74,7 +69,7 @@ class KinesisSource(SkippingSource):
         self._listed: dict[str, Shard] = {}
         self._listed_at: float | None = None
         self._read: dict[str, list[Record]] = {}
-        self._bad_records = BadRecordCollector(options.bad_records, CORRECT_TABLE)
+        self._bad_records = BadRecordCollector(options.bad_records)
 
     @property
     def schema(self) -> pa.Schema:
@@ -87,7 +82,7 @@ class KinesisSource(SkippingSource):
     def initial_offset(self) -> Offset:
         return {}
 
-    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+    def next_offset(self, start: Offset, max_rows: int | None) -> Offset:
         if not start:
             return self._first().as_json()
         before = StreamOffset.from_json(start)
@@ -100,9 +95,8 @@ class KinesisSource(SkippingSource):
         after, at_ms = self._batch_end(before, readable, min(max_rows or _MAX_ROWS, _MAX_ROWS))
         if any(position.done for position in after.values()):
             self._listed_at = None
-        replayed = self.requested()
-        if after or replayed > before.replayed or at_ms - before.at_ms >= _HEARTBEAT_MS:
-            return before.advanced(after, at_ms, _now_ms(), listed, replayed).as_json()
+        if after or at_ms - before.at_ms >= _HEARTBEAT_MS:
+            return before.advanced(after, at_ms, _now_ms(), listed).as_json()
         return start
 
     def _first(self) -> StreamOffset:
@@ -138,13 +132,11 @@ class KinesisSource(SkippingSource):
                 until.append(buffered.read_until_ms or before.at_ms)
         return after, min(until, default=before.at_ms)
 
-    def partitions(
-        self, start: Offset, end: Offset, parallelism: int = 1
-    ) -> Sequence[ShardRange | Replay]:
+    def ranges(self, start: Offset, end: Offset, parallelism: int) -> Sequence[ShardRange]:
         if not start:
             return []
         before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
-        ranges: list[ShardRange | Replay] = []
+        ranges: list[ShardRange] = []
         listed = self._shards()
         for shard, position in after.shards.items():
             begin = before.start(shard)
@@ -155,31 +147,27 @@ class KinesisSource(SkippingSource):
             keys = listed[shard].keys if shard in listed else None
             records = tuple(read) if whole else None
             ranges.append(ShardRange(shard, begin, position.after, records, keys))
-        if after.replayed > before.replayed:
-            ranges.append(Replay(before.replayed, after.replayed))
         return ranges
 
-    def read(self, partition: ShardRange | Replay) -> Iterator[pa.RecordBatch]:
-        for records in self._user_records(partition):
-            rows, bad = self._rows.decode(records)
-            for refused in bad:
-                record = records[refused.index]
-                position = record.position(self._options.name)
-                self._bad_records.add(
-                    position, refused.reason, record.data, timestamp=record.arrival_ms
-                )
-            if rows.num_rows:
-                yield rows
-
-    def _user_records(self, partition: ShardRange | Replay) -> Iterator[Sequence[UserRecord]]:
-        """The user records of a partition, in groups that are decoded together."""
-        if isinstance(partition, Replay):
-            yield [from_bad_record(row) for row in self.replayed(partition)]
-            return
+    def read_range(self, partition: ShardRange) -> Iterator[pa.RecordBatch]:
         records = partition.records or tuple(self._fetched(partition))
         for first in range(0, len(records), _DECODED):
             group = records[first : first + _DECODED]
-            yield list(user_records(partition.shard, group, partition.keys))
+            yield from self._decoded(list(user_records(partition.shard, group, partition.keys)))
+
+    def read_again(self, records: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+        return self._decoded([from_bad_record(record) for record in records])
+
+    def _decoded(self, records: Sequence[UserRecord]) -> Iterator[pa.RecordBatch]:
+        rows, bad = self._rows.decode(records)
+        for refused in bad:
+            record = records[refused.index]
+            position = record.position(self._options.name)
+            self._bad_records.add(
+                position, refused.reason, record.data, timestamp=record.arrival_ms
+            )
+        if rows.num_rows:
+            yield rows
 
     def _fetched(self, partition: ShardRange) -> Iterator[Record]:
         """The records of a partition, from the stream; `DataLossError` if some are gone."""
@@ -239,7 +227,7 @@ class KinesisSource(SkippingSource):
         if not offset:
             return False
         at = StreamOffset.from_json(offset)
-        if self.requested() > at.replayed:
+        if self.has_replays(offset):
             return False
         self._listed_at = None
         listed = self._shards()

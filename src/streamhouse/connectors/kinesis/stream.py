@@ -40,21 +40,16 @@ class StreamIdentity:
 
 
 @dataclass(frozen=True)
-class HashKeyRange:
-    """The hash keys of the records in a shard, from `first` to `last` inclusive."""
-
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
 class Shard:
-    """A shard and the shards that it was split or merged from; a closed one gets no records."""
+    """A shard and the shards that it was split or merged from; a closed one gets no records.
+
+    `keys`: the hash keys of its records; None: unknown.
+    """
 
     id: str
     parents: tuple[str, ...]
     closed: bool = False
-    keys: HashKeyRange | None = None
+    keys: range | None = None
 
 
 @dataclass(frozen=True)
@@ -76,12 +71,10 @@ class Start:
 
     def request(self) -> dict[str, Any]:
         """The parameters of GetShardIterator."""
-        if self.after is not None:
-            number = str(self.after)
-            return {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": number}
-        if self.at is not None:
-            number = str(self.at)
-            return {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": number}
+        for where, number in (("AFTER", self.after), ("AT", self.at)):
+            if number is not None:
+                kind = f"{where}_SEQUENCE_NUMBER"
+                return {"ShardIteratorType": kind, "StartingSequenceNumber": str(number)}
         if self.time_ms is not None:
             return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": self.time_ms / 1000}
         return {"ShardIteratorType": "TRIM_HORIZON"}
@@ -127,7 +120,7 @@ class KinesisStream:
                 closed = "EndingSequenceNumber" in shard["SequenceNumberRange"]
                 known = tuple(parent for parent in parents if parent)
                 range_ = shard["HashKeyRange"]
-                keys = HashKeyRange(int(range_["StartingHashKey"]), int(range_["EndingHashKey"]))
+                keys = range(int(range_["StartingHashKey"]), int(range_["EndingHashKey"]) + 1)
                 found[shard["ShardId"]] = Shard(shard["ShardId"], known, closed, keys)
             if not answer.get("NextToken"):
                 return found

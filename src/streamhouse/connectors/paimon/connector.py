@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import BatchLog, Connector, SinkCommitter, WrittenBatch
+from streamhouse.connectors.base import BatchLog, Connector, Sink, SinkCommitter, WrittenBatch
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.stream_source import PaimonSource
@@ -22,24 +23,6 @@ _BUFFER_BYTES = 128 * 1024 * 1024
 _BASE_WITHIN_S = 1.0
 """How old the snapshot may be that a batch takes as the one that its tasks read; an older one only
 means that more commits are looked at."""
-
-
-class PaimonSink:
-    """A Paimon table; `commutes`: the order of commits does not change its rows."""
-
-    def __init__(self, address: TableAddress, commutes: bool) -> None:
-        self._address = address
-        self._commutes = commutes
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._address.planned().arrow_schema
-
-    def writer(self, query_id: str, batch: int, attempt: str) -> PaimonSinkWriter:
-        return PaimonSinkWriter(self._address, query_id, batch, attempt, self._commutes)
-
-    def committer(self, query_id: str) -> PaimonSinkCommitter:
-        return PaimonSinkCommitter(self._address, query_id, self._commutes)
 
 
 class PaimonSinkWriter:
@@ -146,9 +129,13 @@ class _Paimon(Connector):
             address.warehouse, address.identifier, columns, spec.options, address.schema_id
         )
 
-    def sink(self, spec: SinkSpec) -> PaimonSink:
-        assert spec.address is not None
-        return PaimonSink(spec.address, spec.commutes)
+    def sink(self, spec: SinkSpec) -> Sink:
+        address, commutes = spec.address, spec.commutes
+        assert address is not None
+        return Sink(
+            partial(PaimonSinkWriter, address, commutes=commutes),
+            lambda query_id: PaimonSinkCommitter(address, query_id, commutes),
+        )
 
 
 CONNECTOR = _Paimon()

@@ -14,6 +14,7 @@ from streamhouse.connectors.base import (
     CollectingWriter,
     Connector,
     Option,
+    Sink,
     SinkCommitter,
     WrittenBatch,
     collected_rows,
@@ -122,29 +123,18 @@ class _Print(Connector):
         super().check(table, options, where)
         boolean(_STDERR, options.get(_STDERR, "false"))
 
-    def sink(self, spec: SinkSpec) -> PrintSink:
+    def sink(self, spec: SinkSpec) -> Sink:
         prefix = spec.options.get(_IDENTIFIER, "")
         to_stderr = boolean(_STDERR, spec.options.get(_STDERR, "false"))
-        return PrintSink(spec.arrow_schema, f"{prefix}> " if prefix else "", to_stderr)
-
-
-class PrintSink:
-    """Prints rows as lines. All rows pass through the driver, so it is not for large results."""
-
-    def __init__(self, schema: pa.Schema, prefix: str, to_stderr: bool) -> None:
-        self.schema = schema
-        self._prefix = prefix
-        self._to_stderr = to_stderr
-
-    def writer(self, query_id: str, batch: int, attempt: str) -> CollectingWriter:
-        return CollectingWriter()
-
-    def committer(self, query_id: str) -> PrintCommitter:
-        return PrintCommitter(self._prefix, self._to_stderr)
+        committer = PrintCommitter(f"{prefix}> " if prefix else "", to_stderr)
+        return Sink(lambda *_: CollectingWriter(), lambda _: committer)
 
 
 class PrintCommitter(SinkCommitter):
-    """Prints a micro-batch once its tasks have ended. A replayed batch is printed again."""
+    """Prints a micro-batch once its tasks have ended. A replayed batch is printed again.
+
+    All rows pass through the driver, so it is not for large results.
+    """
 
     def __init__(self, prefix: str, to_stderr: bool) -> None:
         self._prefix = prefix

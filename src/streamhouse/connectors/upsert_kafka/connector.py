@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.base import Connector, Delivery, Scan
+from streamhouse.connectors.base import Connector, Delivery, Scan, Sink
 from streamhouse.connectors.kafka.connector import GUARANTEE_NOTE, delivery, one_topic, scanned
 from streamhouse.connectors.kafka.options import (
     DECLARED,
@@ -21,7 +21,7 @@ from streamhouse.connectors.kafka.options import (
 )
 from streamhouse.connectors.kafka.producing import Encoding, last_of_keys
 from streamhouse.connectors.kafka.records import METADATA, RecordLayout, Records
-from streamhouse.connectors.kafka.sink import KafkaSink
+from streamhouse.connectors.kafka.sink import topic_sink
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError
@@ -68,10 +68,10 @@ class _UpsertKafka(Connector):
         options, layout = _layout(spec.options, spec, self.name)
         return KafkaSource(replace(options, startup=ScanPosition(EARLIEST)), layout, upserts=True)
 
-    def sink(self, spec: SinkSpec) -> KafkaSink:
+    def sink(self, spec: SinkSpec) -> Sink:
         options, layout = _layout(spec.options, spec, f"table {spec.name}")
         one_topic(options, f"table {spec.name}")
-        return KafkaSink(options, Encoding(options, layout, upserts=True))
+        return topic_sink(options, Encoding(options, layout, upserts=True))
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
         parsed, layout = _layout(options, table, f"table {table.name[-1]}")

@@ -62,8 +62,8 @@ class Steps:
         self._now_ms = float(today_ms)
         self._step_ms = step_ms
         self._ids = 0
-        self.yesterday = _text(today_ms - _OPEN_DAYS * 24 * _HOUR_MS)[:10]
-        self.closed_day = _text(today_ms - (_OPEN_DAYS + 1) * 24 * _HOUR_MS)[:10]
+        self.yesterday = time_text(today_ms - _OPEN_DAYS * 24 * _HOUR_MS)[:10]
+        self.closed_day = time_text(today_ms - (_OPEN_DAYS + 1) * 24 * _HOUR_MS)[:10]
         self._open: list[int] = []
 
     def beginning(self, orders: int) -> list[BusinessStep]:
@@ -90,11 +90,11 @@ class Steps:
     def _order(self, at_ms: float, agent: int | None = None) -> BusinessStep:
         rng = self._random
         self._ids += 1
-        if agent is None and _text(at_ms)[:10] >= self.yesterday:
+        if agent is None and time_text(at_ms)[:10] >= self.yesterday:
             self._open.append(self._ids)
         values = (
             self._ids,
-            _text(at_ms)[:10],
+            time_text(at_ms)[:10],
             rng.randrange(1, MEMBERS + 1),
             agent or rng.randrange(DESK + 1, AGENTS + 1),
             rng.randrange(1, PRODUCTS + 1),
@@ -102,7 +102,7 @@ class Steps:
             rng.choice(("new", "renew")),
             self._amount(),
             "paid",
-            _text(at_ms),
+            time_text(at_ms),
         )
         marks = ", ".join(["%s"] * len(values))
         insert = MysqlStatement(f"INSERT INTO member_order VALUES ({marks})", values)
@@ -111,24 +111,24 @@ class Steps:
     def _correct(self) -> BusinessStep:
         order = self._any()
         sql = "UPDATE member_order SET amount = %s, status = 'corrected', event_time = %s"
-        return self._update("correct", sql, order, (self._amount(), _text(self._now_ms)))
+        return self._update("correct", sql, order, (self._amount(), time_text(self._now_ms)))
 
     def _move(self) -> BusinessStep:
         order, agent = self._any(), self._random.randrange(DESK + 1, AGENTS + 1)
         sql = "UPDATE member_order SET agent_id = %s, event_time = %s"
-        return self._update("move", sql, order, (agent, _text(self._now_ms)))
+        return self._update("move", sql, order, (agent, time_text(self._now_ms)))
 
     def _late(self) -> BusinessStep:
         order, at = self._any(), self._now_ms - self._lateness()
         sql = "UPDATE member_order SET amount = %s, status = 'late', event_time = %s"
-        return self._update("late", sql, order, (self._amount(), _text(at)))
+        return self._update("late", sql, order, (self._amount(), time_text(at)))
 
     def _cancel(self) -> BusinessStep:
         index = self._random.randrange(len(self._open))
         self._open[index], self._open[-1] = self._open[-1], self._open[index]
         order = self._open.pop()
         sql = "UPDATE member_order SET status = 'cancelled', event_time = %s WHERE id = %s"
-        mark = MysqlStatement(sql, (_text(self._now_ms), order))
+        mark = MysqlStatement(sql, (time_text(self._now_ms), order))
         delete = MysqlStatement("DELETE FROM member_order WHERE id = %s", (order,))
         return BusinessStep("cancel", (mark, _journal(order), delete), 2)
 
@@ -138,7 +138,7 @@ class Steps:
         parts: list[MysqlStatement] = []
         for order in ids:
             sql = "UPDATE member_order SET amount = amount + 1, event_time = %s WHERE id = %s"
-            parts += [MysqlStatement(sql, (_text(self._now_ms), order)), _journal(order)]
+            parts += [MysqlStatement(sql, (time_text(self._now_ms), order)), _journal(order)]
         return BusinessStep("together", tuple(parts), len(ids))
 
     def _level(self) -> BusinessStep:
@@ -166,7 +166,8 @@ def _journal(order: int) -> MysqlStatement:
     return MysqlStatement(f"{_JOURNAL} = %s", (order,))
 
 
-def _text(at_ms: float) -> str:
+def time_text(at_ms: float) -> str:
+    """A time (epoch ms, UTC) as MySQL's `event_time` has it."""
     timestamp = datetime.datetime.fromtimestamp(int(at_ms) / 1000, datetime.UTC)
     return f"{timestamp:%Y-%m-%d %H:%M:%S}.{timestamp.microsecond // 1000:03d}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import time
 from collections.abc import Generator, Iterator
@@ -16,7 +15,7 @@ import pyarrow as pa
 from streamhouse.demo.driver import Check, start_command
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import MariaDB
-from streamhouse.demo.membership.business import ACTOR, DATABASE, DESK, Business
+from streamhouse.demo.membership.business import ACTOR, DATABASE, DESK, Business, time_text
 from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
 from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
 from streamhouse.errors import StreamhouseError
@@ -223,29 +222,20 @@ class MembershipChanges(ScriptedSteps):
 
     timeout_s = 120.0
 
-    def __init__(self, scenario: Membership, first_s: float = _FIRST_S) -> None:
+    def __init__(self, scenario: Membership) -> None:
         super().__init__(scenario.log)
         self._scenario = scenario
-        self._first_s, self._pause_s = first_s, _PAUSE_S
         self._cache_key: tuple[Any, ...] = ()
         self._cached_rows: list[dict[str, Any]] = []
 
-    def _skip_pauses(self) -> None:
-        self._first_s = self._pause_s = 0.0
-
     def _run_steps(self) -> Iterator[str | None]:
-        yield from self._pause(self._first_s)
-        yield from self._correction()
-        yield from self._pause(self._pause_s)
-        yield from self._late_event()
-        yield from self._pause(self._pause_s)
-        yield from self._cancellation()
-        yield from self._pause(self._pause_s)
-        yield from self._repair()
-        yield from self._pause(self._pause_s)
+        yield from self._pause(_FIRST_S)
+        for change in (self._correction, self._late_event, self._cancellation, self._repair):
+            yield from change()
+            yield from self._pause(_PAUSE_S)
         yield from self._closing()
         self.followed = True
-        yield from self._pause(self._pause_s)
+        yield from self._pause(_PAUSE_S)
         yield from self._clustering()
         self.done = True
 
@@ -406,13 +396,6 @@ class MembershipChanges(ScriptedSteps):
                 f"{log or self._scenario.log}"
             )
 
-    def _pause(self, seconds: float) -> Iterator[None]:
-        started = time.monotonic()
-        # Evaluated each time, since `finish` shortens the pauses.
-        while time.monotonic() - started < min(seconds, self._pause_s + self._first_s):
-            yield None
-
 
 def _now(later_s: float = 0.0) -> str:
-    at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=later_s)
-    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"
+    return time_text(1000 * (time.time() + later_s))

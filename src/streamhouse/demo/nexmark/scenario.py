@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -13,13 +12,7 @@ import pyarrow.compute as pc
 
 from streamhouse.demo.driver import Check
 from streamhouse.demo.latency import Latencies, SnapshotClock
-from streamhouse.demo.scenario import (
-    FIRST_SECONDS,
-    NO_END,
-    DemoScenario,
-    ScriptedSteps,
-    equality,
-)
+from streamhouse.demo.scenario import FIRST_SECONDS, NO_END, DemoScenario, ScriptedSteps, equality
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.audit.audit import audit
@@ -84,10 +77,6 @@ class Nexmark(DemoScenario):
         self._write_script(1)
         super().drain(check)
 
-    def begin(self, seconds: float | None) -> ScriptedSteps:
-        """The demo changes nothing while it runs."""
-        return _NoSteps(self.log)
-
     def end_measuring(self, check: Check) -> None:
         """Ignore what the views show from now on."""
         self._measures = False
@@ -129,16 +118,3 @@ class Nexmark(DemoScenario):
         text = (Path(__file__).parent / _SCRIPT).read_text()
         values = {"events_per_second": self._events_per_second, "events": events}
         (self.folder / _SCRIPT).write_text(Template(text).substitute(values))
-
-
-class _NoSteps(ScriptedSteps):
-    """No changes."""
-
-    timeout_s = 0.0
-
-    def _run_steps(self) -> Iterator[str | None]:
-        self.done = self.followed = True
-        yield None
-
-    def _skip_pauses(self) -> None:
-        pass

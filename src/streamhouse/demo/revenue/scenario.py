@@ -16,13 +16,7 @@ import pyarrow as pa
 from streamhouse.demo.driver import Check, start_command
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.demo.scenario import (
-    FIRST_SECONDS,
-    NO_END,
-    DemoScenario,
-    ScriptedSteps,
-    equality,
-)
+from streamhouse.demo.scenario import FIRST_SECONDS, NO_END, DemoScenario, ScriptedSteps, equality
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.audit.audit import audit
@@ -280,9 +274,6 @@ class RevenueChanges(ScriptedSteps):
         self._move_s = min(_MOVE_S, whole * 0.25)
         self._santa_s = min(_SANTA_S, whole * 0.5)
 
-    def _skip_pauses(self) -> None:
-        self._move_s = self._santa_s = 0.0
-
     @property
     def succeeded(self) -> bool:
         """Whether the merge had the expected effect, and later orders have not undone it."""
@@ -298,14 +289,17 @@ class RevenueChanges(ScriptedSteps):
 
     def _run_steps(self) -> Iterator[str | None]:
         scenario = self._scenario
-        yield from self._until(lambda: time.monotonic() - self._started >= self._move_s)
+        yield from self._pause(self._move_s, self._started)
         scenario.execute(MOVE)
         yield f"in MySQL: {MOVE} — new orders of this customer count for {NEW}"
-        yield from self._until(lambda: time.monotonic() - self._started >= self._santa_s)
+        yield from self._pause(self._santa_s, self._started)
         yield from self._until(lambda: NEW in self._view(), f"{NEW} to appear in the view")
         scenario.execute(SANTA)
         yield f"in MySQL: {SANTA}"
-        yield from self._until(self._has_santa, "Santa to reach the warehouse")
+        yield from self._until(
+            lambda: any(row["id"] == 11 for row in self._rows(CUSTOMERS)),
+            "Santa to reach the warehouse",
+        )
         merge = self._job = start_command(
             ["run", str(_MERGE), "--warehouse", scenario.warehouse.path], scenario.log
         )
@@ -315,9 +309,6 @@ class RevenueChanges(ScriptedSteps):
             raise StreamhouseError(f"the MERGE failed; see {scenario.log}")
         self.done = self.followed = True
         yield f"merged: added {EMPTY} with 0, and deleted {OLD}, where no customer lives any more"
-
-    def _has_santa(self) -> bool:
-        return any(row["id"] == 11 for row in self._rows(CUSTOMERS))
 
     def _view(self) -> dict[str, dict[str, Any]]:
         return {row["country"]: row for row in self._rows(VIEW)}

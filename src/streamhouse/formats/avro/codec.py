@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import Any, Protocol
+from typing import Any
 
 import fastavro
 import numpy as np
@@ -18,7 +18,7 @@ from streamhouse.errors import OptionError
 from streamhouse.formats.base import Decoded, Format, ParsedRows, RecordError
 from streamhouse.formats.json import exact
 from streamhouse.formats.json.exact import Convert, JsonOptions
-from streamhouse.options import Option, check_known, choice
+from streamhouse.options import Option, OptionValues
 from streamhouse.source import ROW_KIND
 from streamhouse.types import flink_type
 
@@ -174,14 +174,20 @@ def _timestamp(kind: pa.TimestampType) -> Convert:
     return convert
 
 
-class Framing(Protocol):
-    """How records name the schema that they were written with; picklable."""
+class Framing:
+    """How records name the schema that they were written with; here they all have one."""
+
+    def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
+        values.choice("encoding")
+        self._parsed = fastavro.parse_schema(record_schema(schema))
 
     def writer_schema(self, record: bytes) -> tuple[Any, int]:
         """The parsed schema of a record, and where its value begins; raises `ValueError`."""
+        return self._parsed, 0
 
     def header(self, schema: dict[str, Any]) -> bytes:
         """The bytes before each value that is written with `schema`."""
+        return b""
 
 
 class AvroDecoder:
@@ -244,16 +250,11 @@ class AvroEncoder:
         self._names = own.names
         self._framing = framing
         self._header: bytes | None = None
-        self._parsed: Any = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parsed": None, "_header": None}
+        self._parsed = fastavro.parse_schema(self._raw)
 
     def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
-        if self._parsed is None:
-            self._parsed = fastavro.parse_schema(self._raw)
+        if self._header is None:
             self._header = self._framing.header(self._raw)
-        assert self._header is not None
         try:
             columns = [_values(rows.column(name)) for name in self._names]
         except (ValueError, OverflowError) as error:
@@ -291,45 +292,14 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-class _Avro(Format):
-    name = "avro"
-    options = (
+FORMAT = Format(
+    "avro",
+    (
         Option(
             "encoding", "`binary`", "the encoding of values; that of JSON is not supported",
             "binary",
         ),
-    )  # fmt: skip
-
-    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> AvroDecoder:
-        return AvroDecoder(schema, _framing(schema, options, where))
-
-    def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> AvroEncoder:
-        return AvroEncoder(schema, _framing(schema, options, where))
-
-
-def _framing(schema: pa.Schema, options: Mapping[str, str], where: str) -> NoFraming:
-    check_known([where + key for key in options], [f"{where}encoding"], "format avro")
-    choice(f"{where}encoding", options.get("encoding", "binary"), ("binary",))
-    return NoFraming(record_schema(schema))
-
-
-class NoFraming:
-    """Records of one known schema."""
-
-    def __init__(self, schema: dict[str, Any]) -> None:
-        self._schema = schema
-        self._parsed: Any = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_schema": self._schema, "_parsed": None}
-
-    def writer_schema(self, record: bytes) -> tuple[Any, int]:
-        if self._parsed is None:
-            self._parsed = fastavro.parse_schema(self._schema)
-        return self._parsed, 0
-
-    def header(self, schema: dict[str, Any]) -> bytes:
-        return b""
-
-
-FORMAT = _Avro()
+    ),
+    lambda schema, values: AvroDecoder(schema, Framing(schema, values)),
+    lambda schema, values: AvroEncoder(schema, Framing(schema, values)),
+)  # fmt: skip

@@ -17,57 +17,38 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException
 
 from streamhouse.errors import ConnectError, OptionError
-from streamhouse.formats.avro.codec import AvroDecoder, AvroEncoder
+from streamhouse.formats.avro.codec import AvroDecoder, AvroEncoder, Framing
 from streamhouse.formats.base import Format
-from streamhouse.options import Option, check_known
+from streamhouse.options import Option, OptionValues
 
 _TIMEOUT_S = 20.0
 _HEADER = struct.Struct(">bI")
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
 
-class _AvroConfluent(Format):
-    name = "avro-confluent"
-    options = (
-        Option("url", "STRING", "the registry, such as `http://registry:8081`; required"),
-        Option("subject", "STRING", "a sink registers its schema under it; required by a sink"),
-        Option("basic-auth.user-info", "STRING", "`user:password`; better `${env:NAME}` or a file"),
-        Option(
-            "basic-auth.credentials-source",
-            "`USER_INFO`",
-            "accepted; `basic-auth.user-info` counts",
-        ),
-    )
-
-    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> AvroDecoder:
-        return AvroDecoder(schema, _registry(options, where))
-
-    def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> AvroEncoder:
-        registry = _registry(options, where)
-        if registry.subject is None:
-            raise OptionError(f"option '{where}subject' is missing, such as '<topic>-value'")
-        return AvroEncoder(schema, registry)
+_OPTIONS = (
+    Option("url", "STRING", "the registry, such as `http://registry:8081`; required"),
+    Option("subject", "STRING", "a sink registers its schema under it; required by a sink"),
+    Option("basic-auth.user-info", "STRING", "`user:password`; better `${env:NAME}` or a file"),
+    Option(
+        "basic-auth.credentials-source",
+        "`USER_INFO`",
+        "accepted; `basic-auth.user-info` counts",
+    ),
+)
 
 
-def _registry(options: Mapping[str, str], where: str) -> Registry:
-    known = [where + option.key for option in _AvroConfluent.options]
-    check_known([where + key for key in options], known, "format avro-confluent")
-    if not options.get("url"):
-        raise OptionError(f"option '{where}url' is missing; set it to the schema registry")
-    return Registry(
-        options["url"].rstrip("/"), options.get("subject"), options.get("basic-auth.user-info")
-    )
-
-
-class Registry:
+class Registry(Framing):
     """A schema registry; schemas never change, so each is requested once."""
 
-    def __init__(self, url: str, subject: str | None, login: str | None) -> None:
-        self._url, self.subject, self._login = url, subject, login
+    def __init__(self, values: OptionValues) -> None:
+        self._url, self._subject = values.text("url").rstrip("/"), values.text("subject")
+        self._login = values.text("basic-auth.user-info")
         self._schemas: dict[int, Any] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_schemas": {}}
+        if not self._url:
+            raise OptionError(
+                f"option '{values.before}url' is missing; set it to the schema registry"
+            )
 
     def writer_schema(self, record: bytes) -> tuple[Any, int]:
         if len(record) < _HEADER.size or record[0] != 0:
@@ -95,15 +76,14 @@ class Registry:
             ) from None
 
     def header(self, schema: dict[str, Any]) -> bytes:
-        assert self.subject is not None
-        subject = urllib.parse.quote(self.subject, safe="")
+        subject = urllib.parse.quote(self._subject, safe="")
         found = self._request(f"/subjects/{subject}/versions", {"schema": json.dumps(schema)})
         return _HEADER.pack(0, int(found["id"]))
 
     def _request(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self._url}{path}", data, {"Content-Type": _TYPE})
-        if self._login is not None:
+        if self._login:
             coded = base64.b64encode(self._login.encode()).decode()
             request.add_header("Authorization", f"Basic {coded}")
         try:
@@ -163,4 +143,16 @@ def _without_uuids(schema: Any) -> Any:
     return schema
 
 
-FORMAT = _AvroConfluent()
+def _encoder(schema: pa.Schema, values: OptionValues) -> AvroEncoder:
+    registry = Registry(values)
+    if "subject" not in values:
+        raise OptionError(f"option '{values.before}subject' is missing, such as '<topic>-value'")
+    return AvroEncoder(schema, registry)
+
+
+FORMAT = Format(
+    "avro-confluent",
+    _OPTIONS,
+    lambda schema, values: AvroDecoder(schema, Registry(values)),
+    _encoder,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from streamhouse.formats import times
 from streamhouse.formats.base import Decoded, Format, ParsedRows, RecordError
 from streamhouse.formats.json.encode import JsonEncoder
 from streamhouse.formats.json.exact import Convert, JsonOptions, converter
-from streamhouse.options import DeclaredOptions, OptionValues, check_known
+from streamhouse.options import DeclaredOptions, OptionValues
 from streamhouse.source import ROW_KIND
 from streamhouse.types import flink_type
 
@@ -40,14 +40,9 @@ class CsvOptions:
     ignore_parse_errors: bool = False
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], where: str) -> CsvOptions:
-        """Parse the options; `where` is the prefix of their keys in errors.
-
-        Raises `OptionError`.
-        """
-        known = [where + option.key for option in OPTIONS]
-        check_known([where + key for key in options], known, "format csv")
-        values = OptionValues(OPTIONS, options, where)
+    def parse(cls, values: OptionValues) -> CsvOptions:
+        """Raises `OptionError`."""
+        where = values.before
 
         def character(key: str) -> str | None:
             text = values.text(key)
@@ -62,7 +57,7 @@ class CsvOptions:
         values.boolean("write-bigdecimal-in-scientific-notation")
         quote = character("quote-character")
         if values.boolean("disable-quote-character"):
-            if "quote-character" in options:
+            if "quote-character" in values:
                 raise OptionError(
                     f"options '{where}quote-character' and '{where}disable-quote-character' "
                     "exclude each other; leave one of them out"
@@ -83,7 +78,7 @@ class CsvOptions:
             )
         return cls(
             delimiter, quote, escape, values.boolean("allow-comments"),
-            values.text("array-element-delimiter"), options.get("null-literal"),
+            values.text("array-element-delimiter"), values.given.get("null-literal"),
             values.boolean("ignore-parse-errors"),
         )  # fmt: skip
 
@@ -93,17 +88,12 @@ class CsvDecoder:
 
     changelog = False
 
-    def __init__(self, schema: pa.Schema, options: CsvOptions) -> None:
-        self._schema, self._options = schema, options
-        self._converters: list[Convert] | None = None
+    def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
+        self._schema, self._options = schema, CsvOptions.parse(values)
         check_columns(schema)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_converters": None}
+        self._converters = [_converter(field, self._options) for field in schema]
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        if self._converters is None:
-            self._converters = [_converter(field, self._options) for field in self._schema]
         found = self._fields(records)
         columns = list(zip(*found.rows, strict=True)) or [()] * len(self._schema)
         arrays = [self._column(n, values, found) for n, values in enumerate(columns)]
@@ -148,7 +138,6 @@ class CsvDecoder:
 
     def _column(self, number: int, values: Sequence[str], found: ParsedRows) -> pa.Array:
         """Convert a column; reports the records whose value is wrong."""
-        assert self._converters is not None
         field, convert = self._schema.field(number), self._converters[number]
         texts = pa.array(values, pa.string())
         for word in _null_words(field, self._options):
@@ -247,27 +236,13 @@ def fields_of(text: str, options: CsvOptions) -> list[str] | None:
     return rows[0] if rows and rows[0] else [""]
 
 
-class _Csv(Format):
-    name = "csv"
-    options = OPTIONS
-
-    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> CsvDecoder:
-        return CsvDecoder(schema, CsvOptions.parse(options, where))
-
-    def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> CsvEncoder:
-        return CsvEncoder(schema, CsvOptions.parse(options, where))
-
-
-FORMAT = _Csv()
-
-
 class CsvEncoder:
     """An `Encoder` of lines; values are written as in JSON, and quoted where needed."""
 
     changelog = False
 
-    def __init__(self, schema: pa.Schema, options: CsvOptions) -> None:
-        self._options = options
+    def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
+        self._options = options = CsvOptions.parse(values)
         self._values = JsonEncoder(schema, JsonOptions())
         own = pa.schema([field for field in schema if field.name != ROW_KIND])
         check_columns(own)
@@ -325,3 +300,6 @@ class CsvEncoder:
                 "quotes, or set 'escape-character'"
             )
         return "".join(escape + one if one in self._special else one for one in text)
+
+
+FORMAT = Format("csv", OPTIONS, CsvDecoder, CsvEncoder)

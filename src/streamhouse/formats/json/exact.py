@@ -12,7 +12,7 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any, TypeAlias
@@ -24,7 +24,7 @@ from streamhouse.errors import OptionError
 from streamhouse.formats import times
 from streamhouse.formats.base import ValueMismatch
 from streamhouse.formats.times import SQL
-from streamhouse.options import DeclaredOptions, OptionValues, check_known
+from streamhouse.options import DeclaredOptions, OptionValues
 from streamhouse.types import flink_type
 
 OPTIONS = DeclaredOptions.of(__package__).options
@@ -52,14 +52,13 @@ class JsonOptions:
     ignore_null_fields: bool = False
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], where: str) -> JsonOptions:
-        """`where`: the prefix of the options; raises `OptionError`."""
-        known = [where + option.key for option in OPTIONS]
-        check_known([where + key for key in options], known, "format json")
-        values = OptionValues(OPTIONS, options, where)
+    def parse(cls, values: OptionValues) -> JsonOptions:
+        """Raises `OptionError`."""
         values.boolean("encode.decimal-as-plain-number")
+        missing = "fail-on-missing-field"
         parsed = cls(
-            values.boolean("fail-on-missing-field"),
+            # Formats of changes do not have this option.
+            missing in values and values.boolean(missing),
             values.boolean("ignore-parse-errors"),
             values.choice("timestamp-format.standard"),
             values.choice("map-null-key.mode"),
@@ -68,8 +67,8 @@ class JsonOptions:
         )
         if parsed.fail_on_missing_field and parsed.ignore_parse_errors:
             raise OptionError(
-                f"options '{where}fail-on-missing-field' and '{where}ignore-parse-errors' exclude "
-                "each other; leave one of them out"
+                f"options '{values.before}{missing}' and '{values.before}ignore-parse-errors' "
+                "exclude each other; leave one of them out"
             )
         return parsed
 

@@ -16,7 +16,7 @@ from streamhouse.formats.base import Decoded, Format, ParsedRows, null_rows
 from streamhouse.formats.json.columns import RegularDecoder, column
 from streamhouse.formats.json.encode import JsonEncoder
 from streamhouse.formats.json.exact import OPTIONS, JsonOptions, NeedsText, converter, parse_exactly
-from streamhouse.options import Option, boolean, choice
+from streamhouse.options import Option, OptionValues, choice
 from streamhouse.source import ROW_KIND
 
 Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
@@ -25,7 +25,7 @@ Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
 
 _JSON = tuple(option for option in OPTIONS if option.key != "fail-on-missing-field")
 _ADDED = ("+I", "+U")
-_SKIPPED = "skipped-operations"
+_SCHEMA, _SKIPPED = "schema-include", "skipped-operations"
 _UNSUPPORTED = {
     "t": f"a TRUNCATE (to skip it and keep the rows: '{_SKIPPED}' = 't')",
     "m": f"a logical decoding message (to skip it: '{_SKIPPED}' = 'm')",
@@ -154,16 +154,10 @@ class JsonDecoder:
         self.changelog = rows is not None
         kind = pa.field(ROW_KIND, pa.string())
         self._schema = schema.append(kind) if self.changelog else schema
-        self._columns: Columns | None = None
-        self._regular: RegularDecoder | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_columns": None, "_regular": None}
+        self._columns = Columns(schema, options)
+        self._regular = RegularDecoder(schema, options.standard)
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        if self._columns is None or self._regular is None:
-            self._columns = Columns(self._table, self._options)
-            self._regular = RegularDecoder(self._table, self._options.standard)
         ignore = self._options.ignore_parse_errors
         if self._rows is not None:
             # Like null, an empty message says no more than that a key has ended.
@@ -179,18 +173,12 @@ class JsonDecoder:
         return found.decoded(arrays, self._schema, ignore)
 
 
-class _Json(Format):
-    name = "json"
-    options = OPTIONS
-
-    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> JsonDecoder:
-        return JsonDecoder(schema, JsonOptions.parse(options, where))
-
-    def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> JsonEncoder:
-        return JsonEncoder(schema, JsonOptions.parse(options, where))
-
-
-FORMAT = _Json()
+FORMAT = Format(
+    "json",
+    OPTIONS,
+    lambda schema, values: JsonDecoder(schema, JsonOptions.parse(values)),
+    lambda schema, values: JsonEncoder(schema, JsonOptions.parse(values)),
+)
 
 
 class ChangelogEncoder:
@@ -216,39 +204,36 @@ class ChangelogEncoder:
         return pa.array(records, pa.binary())
 
 
-class _Debezium(Format):
-    name = "debezium-json"
-    changelog = True
-    options = (
-        *_JSON,
-        Option(
-            "schema-include", "BOOLEAN",
-            "whether records have a `schema` and a `payload`, as Kafka Connect writes them",
-            "false",
-        ),
-        Option(
-            _SKIPPED, "`t`, `m`, `t,m`",
-            "records to skip: `t` of a TRUNCATE, whose rows then stay, `m` of a logical decoding "
-            "message; else they are bad records",
-        ),
-    )  # fmt: skip
+_DEBEZIUM_OPTIONS = (
+    *_JSON,
+    Option(
+        _SCHEMA, "BOOLEAN",
+        "whether records have a `schema` and a `payload`, as Kafka Connect writes them",
+        "false",
+    ),
+    Option(
+        _SKIPPED, "`t`, `m`, `t,m`",
+        "records to skip: `t` of a TRUNCATE, whose rows then stay, `m` of a logical decoding "
+        "message; else they are bad records",
+    ),
+)  # fmt: skip
 
-    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> JsonDecoder:
-        parsed, rest = _split(options, ("schema-include", _SKIPPED), where)
-        with_schema = boolean(f"{where}schema-include", rest.get("schema-include", "false"))
-        skipped = [text.strip() for text in rest.get(_SKIPPED, "").split(",") if text.strip()]
-        for operation in skipped:
-            choice(where + _SKIPPED, operation, tuple(_UNSUPPORTED))
-        return JsonDecoder(schema, parsed, DebeziumRows(with_schema, frozenset(skipped)))
 
-    def encoder(
-        self, schema: pa.Schema, options: Mapping[str, str], where: str
-    ) -> ChangelogEncoder:
-        parsed, rest = _split(options, ("schema-include", _SKIPPED), where)
-        for key, value in rest.items():
-            if key == _SKIPPED or boolean(where + key, value):
-                raise OptionError(f"option '{where}{key}' applies only to a source; leave it out")
-        return ChangelogEncoder(schema, parsed, _debezium_record)
+def _debezium_decoder(schema: pa.Schema, values: OptionValues) -> JsonDecoder:
+    skipped = [text.strip() for text in values.text(_SKIPPED).split(",") if text.strip()]
+    for operation in skipped:
+        choice(values.before + _SKIPPED, operation, tuple(_UNSUPPORTED))
+    rows = DebeziumRows(values.boolean(_SCHEMA), frozenset(skipped))
+    return JsonDecoder(schema, JsonOptions.parse(values), rows)
+
+
+def _debezium_encoder(schema: pa.Schema, values: OptionValues) -> ChangelogEncoder:
+    for key in (_SCHEMA, _SKIPPED):
+        if key in values and (key == _SKIPPED or values.boolean(key)):
+            raise OptionError(
+                f"option '{values.before}{key}' applies only to a source; leave it out"
+            )
+    return ChangelogEncoder(schema, JsonOptions.parse(values), _debezium_record)
 
 
 @dataclass(frozen=True)
@@ -296,32 +281,20 @@ def _debezium_record(added: bool, row: Any) -> Any:
     return {"before": row, "after": None, "op": "d"}
 
 
-class _Canal(Format):
-    name = "canal-json"
-    changelog = True
-    options = (
-        *_JSON,
-        Option(
-            "database.include", "STRING", "a regular expression: only changes of these databases"
-        ),
-        Option("table.include", "STRING", "a regular expression: only changes of these tables"),
-    )
+_INCLUDED = tuple(
+    Option(f"{kind}.include", "STRING", f"a regular expression: only changes of these {kind}s")
+    for kind in ("database", "table")
+)
 
-    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> JsonDecoder:
-        own = ("database.include", "table.include")
-        parsed, rest = _split(options, own, where)
-        for key, pattern in rest.items():
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise OptionError(f"option '{where}{key}': '{pattern}': {error}") from None
-        return JsonDecoder(schema, parsed, CanalRows(*(rest.get(key) for key in own)))
 
-    def encoder(
-        self, schema: pa.Schema, options: Mapping[str, str], where: str
-    ) -> ChangelogEncoder:
-        parsed, _ = _split(options, ("database.include", "table.include"), where)
-        return ChangelogEncoder(schema, parsed, _canal_record)
+def _canal_decoder(schema: pa.Schema, values: OptionValues) -> JsonDecoder:
+    patterns = {option.key: values.given.get(option.key) for option in _INCLUDED}
+    for key, pattern in patterns.items():
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise OptionError(f"option '{values.before}{key}': '{pattern}': {error}") from None
+    return JsonDecoder(schema, JsonOptions.parse(values), CanalRows(*patterns.values()))
 
 
 @dataclass(frozen=True)
@@ -360,17 +333,13 @@ def _canal_record(added: bool, row: Any) -> Any:
     return {"data": [row], "type": "INSERT" if added else "DELETE"}
 
 
-def _split(
-    options: Mapping[str, str], own: Sequence[str], where: str
-) -> tuple[JsonOptions, dict[str, str]]:
-    """The options of JSON, and those of the format itself."""
-    if "fail-on-missing-field" in options:
-        raise OptionError(
-            f"option '{where}fail-on-missing-field' does not apply to changes; leave it out"
-        )
-    plain = {key: value for key, value in options.items() if key not in own}
-    return JsonOptions.parse(plain, where), {k: v for k, v in options.items() if k in own}
-
-
-DEBEZIUM = _Debezium()
-CANAL = _Canal()
+DEBEZIUM = Format(
+    "debezium-json", _DEBEZIUM_OPTIONS, _debezium_decoder, _debezium_encoder, changelog=True
+)
+CANAL = Format(
+    "canal-json",
+    (*_JSON, *_INCLUDED),
+    _canal_decoder,
+    lambda schema, values: ChangelogEncoder(schema, JsonOptions.parse(values), _canal_record),
+    changelog=True,
+)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.connectors import registry
-from streamhouse.connectors.base import BoundedSink, WrittenBatch
+from streamhouse.connectors.base import WrittenBatch
 from streamhouse.duckdb_engine import bounded_reader
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import choice
@@ -274,7 +274,7 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
     plan = analyze_bounded(statement.query, session, target, given_columns(target, statement))
     spec = session.endpoints.sink(target, statement.options)
     assert spec is not None
-    sink, query_id = spec.open(), uuid.uuid4().hex
+    sink, schema, query_id = spec.open(), spec.arrow_schema, uuid.uuid4().hex
     count = 0
 
     def named(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -282,8 +282,8 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
         count = 0
         for batch in reader:
             count += batch.num_rows
-            columns = pa.RecordBatch.from_arrays(batch.columns, names=sink.schema.names)
-            yield columns.cast(sink.schema)
+            columns = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)
+            yield columns.cast(schema)
 
     def write() -> WrittenBatch:
         writer = sink.writer(query_id, 0, query_id[:12])
@@ -295,7 +295,7 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
         finally:
             writer.close()
 
-    if isinstance(sink, BoundedSink):
+    if sink.insert is not None:
         with progress() as bar, bounded_reader(plan, Scans(session, plan, bar).open) as reader:
             sink.insert(query_id, named(reader))
     else:

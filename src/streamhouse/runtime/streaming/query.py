@@ -124,7 +124,7 @@ class JobQuery(ABC):
         return
 
     def use_shared(self, folder: Path) -> None:
-        """Let the source read the folder that a `SharedReader` fills; call it before `prepare`."""
+        """Let the source read the folder that a shared reader fills; call it before `prepare`."""
         raise AssertionError("the query shares no source")
 
     # -- what is the same

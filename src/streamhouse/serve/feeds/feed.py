@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -26,7 +27,7 @@ _ADVICE = "select fewer columns (columns=), or subscribe to a view of fewer rows
 class FeedMemory:
     """Counts the bytes that feeds keep, and limits them to `max_bytes` in total; thread-safe."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: float = math.inf) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._bytes_by_feed: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
@@ -44,7 +45,7 @@ class FeedMemory:
             size += batch.nbytes
             if size > self._max_bytes:
                 raise TooLargeError(
-                    f"{name} is larger than {self._max_bytes >> 20:,} MiB, the memory for all "
+                    f"{name} is larger than {self._max_bytes / 2**20:,.0f} MiB, the memory for all "
                     f"tables with subscribers; {_ADVICE}"
                 )
             collected.append(batch)
@@ -75,8 +76,8 @@ class KeptRows:
         self._differ: Differ | None = None
         self.table: pa.Table | None = None
         """With all columns that the next comparison needs; None for an append-only table."""
-        self.memory: FeedMemory | None = None
-        """The memory limit that all feeds of a server share; None: unlimited."""
+        self.memory = FeedMemory()
+        """The memory limit that all feeds of a server share; else unlimited."""
 
     def differ(self) -> Differ:
         """What compares two states; the first call starts DuckDB."""
@@ -86,8 +87,6 @@ class KeptRows:
 
     def collect(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
         """The next state; raises `TooLargeError` if it alone exceeds the memory limit."""
-        if self.memory is None:
-            return pa.Table.from_batches(list(batches), schema)
         return self.memory.collect(batches, schema, self._name)
 
     def replace(self, table: pa.Table) -> pa.Table | None:
@@ -95,15 +94,13 @@ class KeptRows:
 
         Raises `BusyError` if it does not fit beside the tables of other feeds.
         """
-        if self.memory is not None:
-            self.memory.reserve(self, table.nbytes, self._name)
+        self.memory.reserve(self, table.nbytes, self._name)
         former, self.table = self.table, table
         return former
 
     def close(self) -> None:
         """Free the memory."""
-        if self.memory is not None:
-            self.memory.release(self)
+        self.memory.release(self)
         self.table = None
         if self._differ is not None:
             self._differ.close()

@@ -16,7 +16,7 @@ from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded, wareh
 from streamhouse.errors import TableError, TimeLimitError
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.admission.fair_queue import SHORT_S
-from streamhouse.serve.feeds.feed import Feed, FeedChange, as_inserts
+from streamhouse.serve.feeds.feed import Feed, FeedChange, FeedMemory, as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.views.served_view import WarehouseTables, definition, hide_definition_errors
 from streamhouse.serve.views.shown_table import ShownTable
@@ -25,10 +25,8 @@ from streamhouse.sql.plan import BoundedQuery
 from streamhouse.sql.syntax import Query, TextPosition
 
 if TYPE_CHECKING:
-    from streamhouse.duckdb_engine import Limits
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.paimon.read.table import Table
-    from streamhouse.serve.feeds.feed import Feed, FeedMemory
     from streamhouse.serve.views.served_view import ServedView
     from streamhouse.sql.plan import Resolver
 
@@ -205,7 +203,7 @@ def open_served_view(
     """
     with hide_definition_errors(warehouse, view):
         feed = _open(warehouse, view)
-    feed.kept.memory, feed.limits = memory, limits
+    feed.kept.memory, feed.limits = memory or FeedMemory(), limits
     return feed
 
 

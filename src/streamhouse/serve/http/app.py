@@ -13,11 +13,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from streamhouse.serve import errors
-from streamhouse.serve.admission.fair_queue import (
-    READERS,
-    RequestQueues,
-    WarehouseThreads,
-)
+from streamhouse.serve.admission.fair_queue import READERS, RequestQueues, WarehouseThreads
 from streamhouse.serve.admission.response_memory import UnsentResponses
 from streamhouse.serve.feeds.feed import FeedMemory
 from streamhouse.serve.http.metrics import Metrics

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from streamhouse.options import table_of
@@ -21,6 +20,7 @@ from streamhouse.runtime.monitoring.status import (
     Status,
     Statuses,
 )
+from streamhouse.serve.formats.cells import iso
 from streamhouse.source import SourceState
 
 Values = dict[str, float | str]
@@ -194,7 +194,4 @@ def _maintenance(status: MaintenanceStatus | None) -> dict[str, Any] | None:
 
 
 def _time(epoch_ms: int | None) -> str | None:
-    if epoch_ms is None:
-        return None
-    at = datetime.fromtimestamp(epoch_ms / 1000, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if epoch_ms is None else iso(epoch_ms)

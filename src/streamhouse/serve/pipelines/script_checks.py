@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import LimitError, TimeLimitError
 from streamhouse.serve.errors import hide_path
-from streamhouse.serve.queries.output import ScriptRequest
 
 if TYPE_CHECKING:
     from streamhouse.serve.queries.executor import QueryExecutor
@@ -61,7 +60,7 @@ class ScriptChecks:
         return result
 
     async def _request(self, client: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        script = ScriptRequest({**request, "warehouse": self._warehouse})
+        script = {**request, "warehouse": self._warehouse}
         try:
             response = await self._executor.check(client, script, self._plan_s)
         except TimeLimitError:

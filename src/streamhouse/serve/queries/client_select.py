@@ -31,8 +31,6 @@ from streamhouse.sql.syntax import Query, Select
 from streamhouse.types import flink_type
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.views.served_view import ServedView
 
@@ -51,9 +49,10 @@ def run_select(warehouse: Warehouse, request: SelectRequest) -> ReadResult:
     plan = plan_select(warehouse, request)
     pins.pin_all(plan.scans)
     with bounded_reader(plan, pins.scanner, request.limits, output.ROWS_AT_ONCE) as reader:
-        head = {"columns": _columns(reader.schema)}
+        columns = [{"name": f.name, "type": flink_type(f.type)} for f in reader.schema]
+        head = {"columns": columns}
         written = output.write(request.target, reader.schema, reader, head, {})
-    return ReadResult(rows=written.rows, truncated=written.truncated)
+    return ReadResult(truncated=written.truncated)
 
 
 def plan_select(warehouse: Warehouse, request: SelectRequest) -> BoundedQuery:
@@ -167,7 +166,3 @@ def _check_names(with_names: Iterable[str]) -> None:
     for name in with_names:
         if _RELATION.fullmatch(name):
             raise UnsupportedSqlError(f"'{name}' is a reserved name; rename the WITH query")
-
-
-def _columns(schema: pa.Schema) -> list[dict[str, str]]:
-    return [{"name": field.name, "type": flink_type(field.type)} for field in schema]

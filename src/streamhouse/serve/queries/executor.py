@@ -13,21 +13,16 @@ import tempfile
 import threading
 import time
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimitError
 from streamhouse.serve.access_log import LOGGER
-from streamhouse.serve.admission.fair_queue import WarehouseThreads
+from streamhouse.serve.admission.fair_queue import RequestQueues, WarehouseThreads
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.queries.output import (
-    ReadRequest,
-    ReadResult,
-    RowsRequest,
-    ScriptRequest,
-)
+from streamhouse.serve.queries.output import ReadRequest, ReadResult, RowsRequest, ScriptRequest
 from streamhouse.serve.queries.worker import (
     LENGTH,
     LONG_S,
@@ -40,7 +35,6 @@ from streamhouse.serve.queries.worker import (
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.admission.fair_queue import RequestQueues
     from streamhouse.serve.admission.response_memory import UnsentResponses
     from streamhouse.serve.http.metrics import Metrics
     from streamhouse.serve.settings import ServerSettings
@@ -53,6 +47,7 @@ _GRACE_S = 0.5
 """How long after its time limit a query may take to report the timeout itself."""
 
 
+@dataclass(eq=False)
 class QueryExecutor:
     """Runs read requests for the routes of one server; each waits for a slot of a queue.
 
@@ -60,23 +55,15 @@ class QueryExecutor:
     worker process, which is killed if it exceeds a limit, or if the client disconnects.
     """
 
-    def __init__(
-        self,
-        settings: ServerSettings,
-        threads: WarehouseThreads,
-        queues: RequestQueues,
-        unsent: UnsentResponses,
-        metrics: Metrics,
-    ) -> None:
-        self._settings = settings
-        self._threads = threads
-        self._queues = queues
-        self._unsent = unsent
-        self._idle: list[_Worker] = []
-        self._ending: set[asyncio.Task[None]] = set()
-        self._metrics = metrics
-        self._folder = ""
-        self._states: dict[str, str] = {}
+    _settings: ServerSettings
+    _threads: WarehouseThreads
+    _queues: RequestQueues
+    _unsent: UnsentResponses
+    _metrics: Metrics
+    _idle: list[_Worker] = field(default_factory=list)
+    _ending: set[asyncio.Task[None]] = field(default_factory=set)
+    _folder: str = ""
+    _states: dict[str, str] = field(default_factory=dict)
 
     def start(self, folder: str) -> None:
         """Set the folder for the files of responses, which are kept until they have been sent."""

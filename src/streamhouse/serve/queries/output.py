@@ -237,13 +237,8 @@ class SelectRequest:
 
 
 ReadRequest: TypeAlias = RowsRequest | SelectRequest
-
-
-@dataclass(frozen=True)
-class ScriptRequest:
-    """A script to plan; `values` are those of `streamhouse.graph.script_check.check_script`."""
-
-    values: Mapping[str, Any]
+ScriptRequest: TypeAlias = Mapping[str, Any]
+"""A script to plan: the request of `streamhouse.graph.script_check.check_script`."""
 
 
 @dataclass(frozen=True)
@@ -260,6 +255,5 @@ class ReadResult:
     time_ms: int | None = None
     etag: str | None = None
     state: str | None = None
-    rows: int = 0
     truncated: bool = False
     changed: bool = True

@@ -139,7 +139,7 @@ def _read(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
         batches = cast_rows(rows, schema)
         origin = RowsOrigin(request.view.name, pins.snapshot, pins.time_ms)
         written = output.write(request.target, schema, batches, origin.head, origin.metadata)
-    result = replace(result, rows=written.rows, truncated=written.truncated)
+    result = replace(result, truncated=written.truncated)
     if state is None:
         return result
     etag = _etag(request, schema, hashes)

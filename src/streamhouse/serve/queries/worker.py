@@ -48,6 +48,7 @@ from streamhouse.serve.queries.output import (
     ReadResult,
     RowsRequest,
     ScriptRequest,
+    SelectRequest,
 )
 
 # How file readers report that the system refused to allocate memory.
@@ -216,9 +217,9 @@ def serve(client: socket.socket, options: Mapping[str, str], memory: int, folder
 
 
 def _answer(warehouse: Warehouse, request: ReadRequest | ScriptRequest) -> object:
-    if isinstance(request, ScriptRequest):
-        return import_module(_SCRIPTS).check_alone(request.values)
-    return run_request(warehouse, request)
+    if isinstance(request, RowsRequest | SelectRequest):
+        return run_request(warehouse, request)
+    return import_module(_SCRIPTS).check_alone(request)
 
 
 def _lower_priority() -> None:

@@ -190,9 +190,7 @@ class Channel:
     async def _poll(self) -> PollResult:
         if self._closed:
             raise self._stopped()
-        done: asyncio.Future[BaseException | None] = self._loop.create_future()
-        self._poller.poll_now(partial(self._post, _set_result, done))
-        error = await done
+        error = await asyncio.wrap_future(self._poller.poll_now())
         if self._closed:
             raise self._stopped()
         is_missing = isinstance(error, TableError | SqlError)
@@ -340,8 +338,3 @@ class Channel:
             f"the stream of {self.view.name} has ended, since the server is shutting down; try "
             "again later"
         )
-
-
-def _set_result(done: asyncio.Future[BaseException | None], error: BaseException | None) -> None:
-    if not done.done():
-        done.set_result(error)

@@ -148,6 +148,7 @@ class EncodingStopped(Exception):
     """The server stopped while rows were being encoded."""
 
 
+@dataclass(frozen=True)
 class StreamEncoder:
     """Encodes the rows and events of one stream.
 
@@ -155,15 +156,9 @@ class StreamEncoder:
     returns True. Used from several threads.
     """
 
-    def __init__(
-        self,
-        name: str,
-        settings: StreamSettings,
-        stopping: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.name = name
-        self._settings = settings
-        self._stopping = stopping
+    name: str
+    _settings: StreamSettings
+    _stopping: Callable[[], bool] = lambda: False
 
     @property
     def max_rows(self) -> int:

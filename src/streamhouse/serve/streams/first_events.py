@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
 from streamhouse.paimon.changelog.differences.state_difference import Differ
@@ -246,28 +246,26 @@ class StateMemory:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
 class StreamResources:
-    """What all streams of a hub share: worker threads and memory limits."""
+    """What all streams of a hub share: worker threads and memory limits.
 
-    def __init__(
-        self,
-        workers: ThreadPoolExecutor,
-        states: StateMemory,
-        trim: Callable[[], None],
-        stopping: Callable[[], bool],
-    ) -> None:
-        self._workers = workers
-        self.states = states
-        self.trim = trim
-        self.stopping = stopping
-        # Most subscribers need the state; the few that resume must not occupy all workers.
-        self.catching_up = asyncio.Semaphore(1)
+    Most subscribers need the state; `catching_up` keeps the few that resume from occupying all
+    workers.
+    """
+
+    workers: ThreadPoolExecutor
+    states: StateMemory
+    trim: Callable[[], None]
+    stopping: Callable[[], bool]
+    catching_up: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
     async def run(self, function: Callable[[], T]) -> T:
         """Run the function in a worker thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._workers, function)
+        return await asyncio.get_running_loop().run_in_executor(self.workers, function)
 
 
+@dataclass(eq=False)
 class FirstEventsBuilder:
     """Builds the `FirstEvents` of one stream; on the event loop.
 
@@ -276,27 +274,18 @@ class FirstEventsBuilder:
     are in the chain after the link of the first events.
     """
 
-    def __init__(
-        self,
-        view: ServedView,
-        open_feed: Callable[[ServedView], Feed],
-        encoder: StreamEncoder,
-        resources: StreamResources,
-        stats: StreamStats,
-        current_position: Callable[[], tuple[PollResult, Link]],
-    ) -> None:
-        self._stats = stats
-        self._view = view
-        self._open_feed = open_feed
-        self._encoder = encoder
-        self._resources = resources
-        self._current_position = current_position
-        self._chunks: tuple[EncodedRows, ...] | None = None
-        self._added_since: tuple[EncodedRows, ...] | None = None
-        self._ready: FirstEvents | None = None
-        self._caught_up: dict[str, FirstEvents] = {}
-        self._tasks: dict[str, asyncio.Task[FirstEvents | None]] = {}
-        self._used = False
+    _view: ServedView
+    _open_feed: Callable[[ServedView], Feed]
+    _encoder: StreamEncoder
+    _resources: StreamResources
+    _stats: StreamStats
+    _current_position: Callable[[], tuple[PollResult, Link]]
+    _chunks: tuple[EncodedRows, ...] | None = None
+    _added_since: tuple[EncodedRows, ...] | None = None
+    _ready: FirstEvents | None = None
+    _caught_up: dict[str, FirstEvents] = field(default_factory=dict)
+    _tasks: dict[str, asyncio.Task[FirstEvents | None]] = field(default_factory=dict)
+    _used: bool = False
 
     async def state(self) -> FirstEvents | None:
         """The initial state: all rows.
@@ -357,11 +346,11 @@ class FirstEventsBuilder:
         return (*kept, *added)
 
     async def _shared(
-        self, key: str, make: Callable[[], Awaitable[FirstEvents | None]]
+        self, key: str, make: Callable[[], Coroutine[Any, Any, FirstEvents | None]]
     ) -> FirstEvents | None:
         task = self._tasks.get(key)
         if task is None:
-            task = asyncio.get_running_loop().create_task(_awaited(make))
+            task = asyncio.get_running_loop().create_task(make())
             self._tasks[key] = task
             task.add_done_callback(partial(self._on_done, key))
         # Shielded: a subscriber that disconnects does not cancel it for the others.
@@ -418,7 +407,3 @@ class FirstEventsBuilder:
     ) -> tuple[StreamEvent, ...] | None:
         with closing(self._open_feed(self._view)) as feed:
             return read_missed_events(feed, position, now, self._encoder)
-
-
-async def _awaited(make: Callable[[], Awaitable[FirstEvents | None]]) -> FirstEvents | None:
-    return await make()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -95,16 +95,13 @@ class PollResult:
     keyed: bool = True
 
 
-Callback = Callable[[BaseException | None], None]
-
-
 class ViewPoller:
     """Polls a feed in a thread, encodes the changes once, and passes them to `on_result`.
 
-    `open_feed`, the feed, `on_result`, `on_missing` and the callbacks of `poll_now` all run in that
-    thread. A failed poll is retried after 0.1 s, then with exponential backoff up to 5 s; the next
-    successful poll returns all changes since the last one. `on_missing` is called once, when a
-    table that was read before has been missing for `settings.missing_s`.
+    `open_feed`, the feed, `on_result` and `on_missing` all run in that thread. A failed poll is
+    retried after 0.1 s, then with exponential backoff up to 5 s; the next successful poll returns
+    all changes since the last one. `on_missing` is called once, when a table that was read before
+    has been missing for `settings.missing_s`.
     """
 
     def __init__(
@@ -129,7 +126,8 @@ class ViewPoller:
         self._seen: PollResult | None = None
         # None: no polling until the first `poll_now`.
         self._pause_s: float | None = None
-        self._requests: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
+        self._waiting: list[Future[BaseException | None]] = []
+        self._wake = threading.Event()
         self._stopping = threading.Event()
         self._encoder = StreamEncoder(name, settings, self._stopping.is_set)
         self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
@@ -137,9 +135,12 @@ class ViewPoller:
     def start(self) -> None:
         self._thread.start()
 
-    def poll_now(self, callback: Callback) -> None:
-        """Poll now; `callback` is called with None, or with the error of the poll."""
-        self._requests.put(callback)
+    def poll_now(self) -> Future[BaseException | None]:
+        """Poll now; the result is the error of the poll, if it fails."""
+        done: Future[BaseException | None] = Future()
+        self._waiting.append(done)
+        self._wake.set()
+        return done
 
     def stop(self) -> None:
         """Stop, and cancel the current poll; `join` waits for it."""
@@ -147,41 +148,24 @@ class ViewPoller:
         feed = self._feed
         if feed is not None:
             feed.cancel()
-        self._requests.put(None)
+        self._wake.set()
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        callbacks: list[Callback] = []
+        waiting: list[Future[BaseException | None]] = []
+        error: BaseException | None = BusyError(f"the stream of {self._name} has ended; try again")
         try:
-            while True:
-                callbacks[:] = self._wait()
-                if self._stopping.is_set():
-                    break
-                error = self._poll_safely()
-                for callback in callbacks:
-                    callback(error)
+            while not self._stopping.is_set():
+                self._wake.wait(self._pause_s)
+                self._wake.clear()
+                if not self._stopping.is_set():
+                    waiting, self._waiting = self._waiting, []
+                    _end(waiting, self._poll_safely())
         finally:
             self._drop_feed()
-            callbacks.extend(self._queued_callbacks())
-            for callback in callbacks:
-                callback(BusyError(f"the stream of {self._name} has ended; try again"))
-
-    def _wait(self) -> list[Callback]:
-        first: list[Callback | None] = []
-        with suppress(queue.Empty):
-            first.append(self._requests.get(timeout=self._pause_s))
-        return [callback for callback in first if callback is not None] + self._queued_callbacks()
-
-    def _queued_callbacks(self) -> list[Callback]:
-        result = []
-        with suppress(queue.Empty):
-            while True:
-                callback = self._requests.get_nowait()
-                if callback is not None:
-                    result.append(callback)
-        return result
+            _end([*waiting, *self._waiting], error)
 
     def _poll_safely(self) -> BaseException | None:
         started = time.monotonic()
@@ -314,24 +298,13 @@ class ViewPoller:
         if backwards or not same or (change.is_whole_table and seen.commit.snapshot):
             self._emit_all_rows(feed, commit, change.rows)
             return True
-        chunks: tuple[EncodedRows, ...] | None
-        try:
-            chunks = self._encoder.chunks(
-                change.batches, f"snapshot {commit.snapshot} of {self._name}"
-            )
-        except TooLargeError as error:
-            log.warning("%s; its subscribers must start again", error)
-            chunks = None
+        subject = f"snapshot {commit.snapshot} of {self._name}"
+        chunks = _unless_too_large(lambda: self._encoder.chunks(change.batches, subject))
         self._emit(feed, commit, change.rows, chunks)
         return True
 
     def _emit_all_rows(self, feed: Feed, commit: StreamPosition, rows: int | None) -> None:
-        chunks: tuple[EncodedRows, ...] | None
-        try:
-            chunks = self._encoder.state_chunks(feed, commit.snapshot)
-        except TooLargeError as error:
-            log.warning("%s; its subscribers must start again", error)
-            chunks = None
+        chunks = _unless_too_large(lambda: self._encoder.state_chunks(feed, commit.snapshot))
         self._emit(feed, commit, rows, chunks, full=True)
 
     def _emit(
@@ -362,6 +335,23 @@ class ViewPoller:
         if feed is not None:
             with suppress(StreamhouseError, OSError):
                 feed.close()
+
+
+def _end(waiting: list[Future[BaseException | None]], error: BaseException | None) -> None:
+    """Give the result of a poll to those that wait for it and have not been told yet."""
+    for done in waiting:
+        if not done.done() and done.set_running_or_notify_cancel():
+            done.set_result(error)
+
+
+def _unless_too_large(
+    encode: Callable[[], tuple[EncodedRows, ...]],
+) -> tuple[EncodedRows, ...] | None:
+    try:
+        return encode()
+    except TooLargeError as error:
+        log.warning("%s; its subscribers must start again", error)
+        return None
 
 
 def same_columns(one: pa.Schema, other: pa.Schema) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -97,14 +98,8 @@ def _record(checked: Checked) -> dict[str, Any]:
         "version": checked.version,
         "ok": checked.ok,
         "requirements": [
-            {
-                "name": requirement.name,
-                "status": requirement.status,
-                "value": requirement.value,
-                "error": requirement.error or None,
-                "fix": requirement.fix or None,
-            }
-            for requirement in checked.requirements
+            {**asdict(one), "error": one.error or None, "fix": one.fix or None}
+            for one in checked.requirements
         ],
     }
 

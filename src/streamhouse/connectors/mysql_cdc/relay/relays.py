@@ -38,7 +38,7 @@ class _Resumed:
 
     def now(self) -> BinlogPosition | None:
         """The position of the source now."""
-        last = self.source.last_offset
+        last = self.source.last_offset()
         return self.position if last == self.offset else position_of(last)
 
 
@@ -79,13 +79,13 @@ class Relays:
     def _start(self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]) -> None:
         # One connection waits for the server; all others follow once it has succeeded.
         with closing(
-            start_session(options[0], all(source.last_offset for source in sources))
+            start_session(options[0], all(source.last_offset() for source in sources))
         ) as session:
             resumed = _resumed(session, sources, options)
         tables = {
             table: None
             for source, given in zip(sources, options, strict=True)
-            for table in self._tables_of(given, source.last_offset)
+            for table in self._tables_of(given, source.last_offset())
         }
         known = [one.position for one in resumed if one.position is not None]
         max_bytes = max(of_source.relay_bytes for of_source in options)
@@ -116,7 +116,7 @@ def _resumed(
     binlog = BinlogInspector(session, options[0], server)
     found = []
     for source, own in zip(sources, options, strict=True):
-        last = source.last_offset
+        last = source.last_offset()
         position, state = _startup_position(last, own), from_json(BinlogState, last)
         moved = position_on_other_server(session, own, server, binlog, state)
         if moved is not None:

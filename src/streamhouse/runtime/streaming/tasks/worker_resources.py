@@ -28,9 +28,10 @@ class WorkerResources:
         """The compiled SQL; `number`: its rows have the numbers of their source rows."""
         if number not in self._operators:
             spec = self.spec
-            key = (spec.target.planned() if spec.sink is None else spec.sink).primary_key
-            schema = self.sink.schema
-            self._operators[number] = QueryOperator(spec.query, schema, spec.combine(), number, key)
+            target = spec.target.planned() if spec.sink is None else spec.sink
+            self._operators[number] = QueryOperator(
+                spec.query, target.arrow_schema, spec.combine(), number, target.primary_key
+            )
         return self._operators[number]
 
     @cached_property

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -24,14 +23,13 @@ from streamhouse.serve.http.metrics import CONTENT_TYPE
 from streamhouse.serve.http.models import HealthResponse, error_responses
 from streamhouse.serve.http.routes.parameters import KNOWN_PARAMETERS, state
 from streamhouse.serve.http.routes.pipelines import read, sees_pipelines
-from streamhouse.serve.tokens import EVERYTHING, RUN, Scope
+from streamhouse.serve.tokens import EVERYTHING, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.settings import ServerSettings
-    from streamhouse.serve.views.served_view import ViewCatalog
 
 
 OK = "ok"
@@ -98,7 +96,10 @@ async def health(request: Request) -> Response:
     body: dict[str, object] = {"status": "ok" if healthy else "failing"}
     body["token_needed"] = bool(settings.tokens)
     if scope is not None:
-        count = partial(_count, parts.views, scope)
+
+        def count(warehouse: Warehouse) -> int:
+            return len(parts.views.list_views(warehouse, scope))
+
         body |= {
             "warehouse": status,
             "views": await _view_count(request, count) if healthy else None,
@@ -141,7 +142,3 @@ async def _view_count(request: Request, count: Callable[[Warehouse], int]) -> in
         return number
     except (Problem, StreamhouseError):
         return None
-
-
-def _count(catalog: ViewCatalog, scope: Scope, warehouse: Warehouse) -> int:
-    return len(catalog.list_views(warehouse, scope))
