@@ -163,12 +163,6 @@ class PendingRows:
         rows = rows.filter(pc.equal(rows.column(QUERY), self._query_id))
         return rows.sort_by(ROW_ID)
 
-    def due(self, snapshot: int, now_ms: int) -> pa.Table:
-        """The rows that are due at `now_ms`, as of a snapshot."""
-        rows = self.read(snapshot)
-        now = pa.scalar(now_ms, pa.int64()).cast(_TIME)
-        return rows.filter(pc.less_equal(rows.column(DUE).cast(_TIME), now))
-
 
 def as_source(rows: pa.Table, changelog: bool) -> pa.Table:
     """Pending rows as the source produced them."""

@@ -16,7 +16,6 @@ from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
-    from streamhouse.runtime.streaming.tasks.ordered_waiting import OrderedWaiting
     from streamhouse.runtime.streaming.tasks.waiting import Waiting
 
 _PLACE = "_place"
@@ -34,7 +33,7 @@ class Steps:
     def __init__(
         self,
         run: TaskRun,
-        waiting: Waiting | OrderedWaiting | None,
+        waiting: Waiting | None,
         reorder_key: Sequence[str] = (),
     ) -> None:
         self._run, self._waiting, self._reorder_key = run, waiting, reorder_key

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from streamhouse.runtime.query_operator import numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.tasks.ordered_waiting import OrderedWaiting
 from streamhouse.runtime.streaming.tasks.steps import Steps
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
@@ -18,9 +17,7 @@ from streamhouse.runtime.streaming.tasks.waiting import Waiting
 def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
     """Run a task of a query that is not shuffled; executors. Yields rows of `RESULT`."""
     task_run = TaskRun(spec, task)
-    waiting: Waiting | OrderedWaiting | None = None
-    if spec.retry is not None:
-        waiting = (OrderedWaiting if spec.waits_in_order else Waiting)(task_run)
+    waiting = None if spec.retry is None else Waiting(task_run)
     messages = Steps(task_run, waiting, spec.query.reorder_key).run(_rows(task_run))
     yield task_run.result([*messages, *task_run.write_met()])
 
