@@ -68,12 +68,15 @@ class Waiting:
         stored = pending.PendingRows(self._tables[1], self._run.spec.query_id)
         rows = stored.read(int(task.end["pending"]))
         times = rows.column(pending.DUE).cast(pa.timestamp("ms")).cast(pa.int64())
-        # The rows behind one that is due follow at once.
-        is_due = self._of_keys(rows, pc.less_equal(times, task.now_ms), "first_value")
-        done = yield from self._retried(rows.filter(is_due))
+        is_due = pc.less_equal(times, task.now_ms)
+        first = pc.greater_equal(rows.column(pending.ATTEMPTS), 0)
+        if pc.any(pc.and_(first, is_due)).as_py():
+            # The rows behind one that is due follow at once.
+            due = rows.filter(self._of_keys(rows, is_due, "first_value"))
+            done = yield from self._retried(due)
+            rows = rows.filter(pc.invert(pc.is_in(rows.column(pending.ROW_ID), value_set=done)))
         if self._ordered:
-            waiting = pc.invert(pc.is_in(rows.column(pending.ROW_ID), value_set=done))
-            self._stored = self._unmet = rows.filter(waiting)
+            self._stored = self._unmet = rows
 
     def _retried(self, due: pa.Table) -> Generator[pa.Table, None, pa.Array]:
         """Look rows up again, and yield those that do not wait any more; returns their ids.
@@ -133,13 +136,14 @@ class Waiting:
             if queue and retracts and not queue[-1][1]:
                 self._cancelled.add(queue.pop()[0])
                 cancelling.append(number)
-                continue
-            waiting[number] = BLOCKED if queue else 0
-            queue.append((self._row_id(number), retracts))
+            else:
+                waiting[number] = BLOCKED if queue else 0
+                queue.append((self._row_id(number), retracts))
             self._queues[key] = queue
-        self._wait(
-            only(src, pa.array(waiting, pa.int64())), np.array([*waiting.values()], np.int32)
-        )
+            if not queue:
+                del self._queues[key]
+        attempts = np.array([*waiting.values()], np.int32)
+        self._wait(only(src, pa.array([*waiting], pa.int64())), attempts)
         return without(src, pa.array([*waiting, *cancelling], pa.int64()))
 
     def _meet(self, src: pa.Table) -> None:
