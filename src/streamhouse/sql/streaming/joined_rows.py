@@ -11,6 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sqlglot import exp
 
@@ -23,32 +24,35 @@ from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming.select_reader import read_selects
 from streamhouse.sql.syntax import Query
-from streamhouse.sql.text import span, ticked
+from streamhouse.sql.text import Script, span, ticked
 
 _ALIAS = "joined_rows"
-_Span = tuple[int, int]
+KEPT = "\0"
+"""Stands for the name of the table that keeps the rows."""
+Span: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class JoinedRows:
-    """The lookup joins of a SELECT as a `query` of their own.
+    """Rows that a query reads, such as its lookup joins, as a `query` of their own.
 
-    `key` are its columns that have the key of the rows, if these change.
+    `whole` is the query, and `edits` are the ranges of its text that change if it reads these rows
+    from a table, whose name takes the place of `KEPT`. `key` are the columns that have the key of
+    the rows, if these change; `time` is the one that has a stored time in the table.
     """
 
     query: Query
-    key: tuple[str, ...]
-    _whole: Query
-    _edits: Mapping[_Span, str]
-    _from: _Span
+    whole: Query
+    edits: Mapping[Span, str]
+    key: tuple[str, ...] = ()
+    time: str = ""
 
     def rest(self, table: Name) -> Query:
-        """The whole query, reading the joined rows from a table."""
-        read = f"FROM {'.'.join(map(ticked, table))} AS {ticked(_ALIAS)} "
-        text = self._whole.text
-        for (first, last), new in sorted({**self._edits, self._from: read}.items(), reverse=True):
-            text = text[:first] + new + text[last:]
-        return replace(self._whole, text=text)
+        """The whole query, reading the rows from a table."""
+        text, name = self.whole.text, ".".join(map(ticked, table))
+        for (first, last), new in sorted(self.edits.items(), reverse=True):
+            text = text[:first] + new.replace(KEPT, name) + text[last:]
+        return replace(self.whole, text=text)
 
 
 def joined_rows(query: Query, resolver: Resolver) -> JoinedRows | None:
@@ -56,13 +60,14 @@ def joined_rows(query: Query, resolver: Resolver) -> JoinedRows | None:
 
     Raises `UnsupportedSqlError` if they could, but the SELECT hides the key of rows that change.
     """
-    for select in names.parse_query(query).tree.find_all(exp.Select):
+    parsed = names.parse_query(query)
+    for select in parsed.tree.find_all(exp.Select):
         joins = select.args.get("joins") or []
         lookups = itertools.takewhile(lambda join: _is_lookup(join, resolver), joins)
         count = len(list(lookups))
         if count:
             try:
-                split = _Split(query, select, count, resolver)
+                split = _Split(query, parsed.script, select, count, resolver)
             except StreamhouseError:
                 # The error of the whole query says more.
                 return None
@@ -85,10 +90,11 @@ class _Split:
     `_end`, with a WHERE that can be applied to them alone; the joins end at `_joined`.
     """
 
-    def __init__(self, query: Query, select: exp.Select, count: int, resolver: Resolver) -> None:
-        self._query, self._select, self._resolver = query, select, resolver
-        self._script = names.parse_query(query).script
-        self._base = len(self._script.text) - len(query.text)
+    def __init__(
+        self, query: Query, script: Script, select: exp.Select, count: int, resolver: Resolver
+    ) -> None:
+        self._query, self._script, self._select, self._resolver = query, script, select, resolver
+        self._base = len(script.text) - len(query.text)
         joins, where = select.args["joins"], select.args.get("where")
         self._from: int = select.args["from_"].meta[PLACE][0]
         self._joined: int = joins[count - 1].meta[PLACE][1]
@@ -111,8 +117,8 @@ class _Split:
                 "the rows of the lookup join are kept by the key of the stream, since they change; "
                 f"let '{source.alias_or_name}' have its column(s) {', '.join(self._hidden)}, too",
             )
-        edits = dict(self._edits())
         start, end = self._from, self._end
+        edits = {**dict(self._edits()), (start, end): f"FROM {KEPT} AS {ticked(_ALIAS)} "}
         hint, hinted = self._select.args.get("hint"), ""
         if hint is not None:
             edits[place := (hint.meta["start"], hint.meta["end"] + 1)] = ""
@@ -128,10 +134,9 @@ class _Split:
         text = f"SELECT {hinted} {', '.join(listed)} {self._script.text[start:end]}"
         return JoinedRows(
             replace(self._query, text=self._with + text, prefix=""),
-            tuple(columns[name] for name in self._key),
             self._query,
             {(a - self._base, b - self._base): new for (a, b), new in edits.items()},
-            (start - self._base, end - self._base),
+            tuple(columns[name] for name in self._key),
         )
 
     @property
@@ -174,7 +179,7 @@ class _Split:
             if not start <= (span(table) or (start, end))[0] < end
         )
 
-    def _edits(self) -> Iterator[tuple[_Span, str]]:
+    def _edits(self) -> Iterator[tuple[Span, str]]:
         """The texts of columns and stars that change; notes which columns are used."""
         start, end = self._from, self._end
         for column in self._select.find_all(exp.Column, exp.Star):
