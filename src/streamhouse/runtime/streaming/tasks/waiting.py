@@ -95,7 +95,7 @@ class Waiting:
         attempts = pc.add(due.column(pending.ATTEMPTS), 1)
         lost = pc.and_(missed, pc.greater_equal(attempts, max(1, self._retry.max_attempts)))
         blocks = pc.and_(missed, pc.invert(lost))
-        blocked = self._of_keys(due, blocks, "count_if")
+        blocked = self._of_keys(due, pc.cast(blocks, pa.int64()), "sum")
         done, again = pc.equal(blocked, 0), pc.and_(blocks, pc.equal(blocked, 1))
         for some, kind in ((again, "+U"), (done, "-D")):
             rows = self._waiting(src.filter(some), ids.filter(some), attempts.filter(some), kind)
@@ -108,9 +108,10 @@ class Waiting:
 
     def _of_keys(self, rows: pa.Table, values: pa.Array, function: str) -> pa.ChunkedArray:
         """A window function of a value of each row and of those before it in its queue."""
+        if not self._ordered:
+            return values
         names = self._key or [name for name in rows.column_names if name not in _OWN_COLUMNS]
-        by = ", ".join(map(quote, names if self._ordered else [pending.ROW_ID]))
-        order = quote(pending.ROW_ID)
+        by, order = ", ".join(map(quote, names)), quote(pending.ROW_ID)
         sql = (
             f"SELECT {function}({_VALUE}) OVER (PARTITION BY {by} ORDER BY {order}) AS found "
             f"FROM src ORDER BY {order}"
