@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,11 +102,12 @@ class SinkWriter(Protocol):
         """Release the writer's resources; called after a failure, too."""
 
 
-class SinkCommitter(ABC):
+class SinkCommitter:
     """Commits micro-batches, which makes them visible; driver only.
 
-    A sink overrides `check_log` if it records the number of the last batch, `remove_leftovers` if
-    its tasks leave files, and `close` if it keeps connections.
+    A sink overrides `put`, or `commit` if commits of others can outdate what was written. It
+    overrides `check_log` if it records the number of the last batch, `remove_leftovers` if its
+    tasks leave files, and `close` if it keeps connections.
     """
 
     @property
@@ -115,15 +115,20 @@ class SinkCommitter(ABC):
         """The sink's Paimon table, for backpressure by its level-0 files; None for other sinks."""
         return None
 
-    @abstractmethod
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         """Write a micro-batch and commit it; False if it was already committed, or was empty.
 
         `write` runs the batch's tasks; it returns None if there was nothing to read. If other
         commits outdate what was written, the committer calls `discard`, then `write` again.
         """
+        written = write()
+        return written is not None and self.put(written)
 
-    def check_log(self, log: BatchLog) -> None:  # noqa: B027
+    def put(self, written: WrittenBatch) -> bool:
+        """Commit a micro-batch that its tasks have written; False if it was already committed."""
+        raise NotImplementedError
+
+    def check_log(self, log: BatchLog) -> None:
         """Check that the recorded batch is in the query's log; at the latest before a commit.
 
         Called before the first batch of a run. Raises `DataLossError`, as `log.check` does.
@@ -136,7 +141,7 @@ class SinkCommitter(ABC):
         """
         return 0
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Release connections: no batch follows."""
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.single_stream import analyze_stream
 
 import streamhouse
+from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import ServerRows
 from streamhouse.paimon.write.commit import TableCommitter
@@ -130,3 +131,22 @@ def test_rows_that_no_audit_needs_are_removed(
     # Spark may have the last hundred run again.
     assert journal.first_kept() == 150
     assert journal.past(150)["dim_0"].num_rows == 1
+
+
+def test_rows_of_a_sink_without_audits_are_removed_with_their_batches(
+    spec: QuerySpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = SinkSpec("blackhole", {}, spec.target.planned().columns)
+    # The name of a sink is not that of a table.
+    target = replace(spec.target, identifier="default.target$blackhole", schema_id=None)
+    spec = replace(spec, sink=sink, target=target, lookups=(target.auxiliary_table("looked_up"),))
+    assert spec.lookup_journal is not None
+    create_table(spec.lookup_journal)
+    journal = LookupJournal(spec)
+    everything = pa.concat_tables(
+        table for number in range(250) for table in journal.rows(number, taken(spec, ROW))
+    )
+    commit(spec, 249, [everything])
+    monkeypatch.setattr(lineage_module, "EVERY_S", 0.0)
+    commit(spec, 250, journal.rows(250, taken(spec)))
+    assert journal.first_kept() == 150

@@ -7,6 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 
+from streamhouse.runtime.audit import view_audit
 from streamhouse.runtime.audit.row_differences import deviation, equal
 
 EQUAL = [
@@ -41,3 +42,10 @@ def test_other_values_differ(actual: float, expected: float) -> None:
 def _wrong_rows(actual: float, expected: float) -> int:
     old, new = (pa.table({"k": [1], "total": [value]}) for value in (actual, expected))
     return deviation(old, new, ("k",), [], None).counts[1]
+
+
+def test_rows_of_a_view_with_nan_differ_by_their_other_values_alone() -> None:
+    row = {"x": math.nan, "y": 0.3}
+    assert view_audit._equal(row, row | {"y": 0.1 + 0.2})
+    assert not view_audit._equal(row, row | {"y": 0.31})
+    assert not view_audit._equal(row, row | {"x": 0.0})

@@ -22,13 +22,16 @@ from streamhouse.connectors.bad_records import (
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.strategies.selection import IN_ORDER
 from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.recompute import Recomputation
 from streamhouse.runtime.audit.recorded_batches import RecordedBatches
+from streamhouse.runtime.query_operator import numbered
 from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.streaming.tasks import task_run as tasks_of
-from streamhouse.runtime.streaming.tasks.ordered_waiting import KeyQueues, WaitingRow
+from streamhouse.runtime.streaming.tasks.task_run import TaskRun
+from streamhouse.runtime.streaming.tasks.waiting import Waiting
 from streamhouse.source import BAD_RECORDS, ROW_KIND
 
 TABLES = """
@@ -150,14 +153,24 @@ def test_a_retraction_does_not_wait_for_a_match_that_is_gone(folder: Path) -> No
     assert query.rows("out___pending") == []
 
 
-def test_rows_behind_one_that_waits_do_not_overtake_it() -> None:
+def test_rows_behind_one_that_waits_do_not_overtake_it(folder: Path) -> None:
     """A row of another key's lookup may have a match at once; those of one key stay in order."""
-    queues = KeyQueues()
-    first, second = WaitingRow(7, "first", "+I"), WaitingRow(7, "second", "+U")
-    assert queues.take(first, True) is False
-    assert queues.take(second, False) is False
-    assert [row.row_id for row in queues.due(0)] == ["first", "second"]
-    assert (first.attempts, second.attempts) == (0, -1)
+    query = Query(folder)
+    query.name(1)
+    query.put(9, 1)
+    end = query._planner.latest_offset({})
+    run = TaskRun(query.spec, query._planner.tasks({}, end)[0])
+    run.bind()
+    waiting = Waiting(run)
+    rows = [(7, 0, "+I"), (7, 1, "+U"), (8, 1, "+I"), (6, 0, "+I"), (6, 0, "-D")]
+    columns = [{"id": id_, "note": "", "ref": ref, ROW_KIND: kind} for id_, ref, kind in rows]
+    passed = waiting.take(numbered(pa.Table.from_pylist(columns, SRC), 0))
+    assert passed.column("id").to_pylist() == [8]
+    messages = [message for _, message in waiting.finish() if isinstance(message, bytes)]
+    pending = query.spec.target.auxiliary_table("pending")
+    TableCommitter(pending.warehouse, pending.identifier, "q").commit(0, messages)
+    left = [(row["id"], row["ref"], row["_attempts"]) for row in query.rows("out___pending")]
+    assert left == [(7, 0, 0), (7, 1, -1)]
 
 
 def test_rows_behind_one_without_attempts_left_follow_at_once(folder: Path) -> None:

@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -353,10 +353,7 @@ class FilesCommitter(SinkCommitter):
     def check_log(self, log: BatchLog) -> None:
         log.check(self._log.last, f"the folder {self._path}")
 
-    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
-        written = write()
-        if written is None:
-            return False
+    def put(self, written: WrittenBatch) -> bool:
         files = _files(written.messages)
         if written.number <= self._log.last:
             self._log.discard(files)

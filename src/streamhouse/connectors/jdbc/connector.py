@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -92,10 +92,7 @@ class JdbcCommitter(SinkCommitter):
                 self.close()
                 raise
 
-    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
-        written = write()
-        if written is None:
-            return False
+    def put(self, written: WrittenBatch) -> bool:
         return self.write(written.number, list(collected_rows(written.messages)))
 
     def check_log(self, log: BatchLog) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from functools import partial
@@ -140,10 +140,7 @@ class KafkaSinkCommitter(SinkCommitter):
             lambda: self._open(FIRST_CONTACT_S), "open the producer"
         )
 
-    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
-        written = write()
-        if written is None:
-            return False
+    def put(self, written: WrittenBatch) -> bool:
         try:
             self._finish_opening()
             if self._options.guarantee == "none":

@@ -140,10 +140,7 @@ class PrintCommitter(SinkCommitter):
         self._prefix = prefix
         self._to_stderr = to_stderr
 
-    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
-        written = write()
-        if written is None:
-            return False
+    def put(self, written: WrittenBatch) -> bool:
         out = sys.stderr if self._to_stderr else sys.stdout
         for batch in collected_rows(written.messages):
             out.write("".join(f"{self._prefix}{text}\n" for text in row_texts(batch)))

@@ -7,7 +7,6 @@ without reading the pending table.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -22,6 +21,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
+from streamhouse.runtime.audit.row_differences import equal
 from streamhouse.runtime.audit.rows_in_order import KeyedRows, Result, RetryState, in_order
 from streamhouse.runtime.query_operator import ROW, numbered, only, set_times, without
 from streamhouse.runtime.query_source import source_offset
@@ -320,7 +320,7 @@ def _same(a: pa.Table, b: pa.Table) -> bool:
         return True
     rows = [sorted(map(tuple, map(dict.values, t.to_pylist())), key=_order) for t in (a, b)]
     return all(
-        _equal(value, other)
+        type(value) is type(other) and equal(value, other, _CLOSE, 0.0)
         for pair in zip(*rows, strict=True)
         for value, other in zip(*pair, strict=True)
     )
@@ -328,9 +328,3 @@ def _same(a: pa.Table, b: pa.Table) -> bool:
 
 def _order(row: tuple[Any, ...]) -> str:
     return repr([f"{value:.6g}" if isinstance(value, float) else value for value in row])
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, float) and isinstance(b, float):
-        return math.isclose(a, b, rel_tol=_CLOSE) or (math.isnan(a) and math.isnan(b))
-    return bool(type(a) is type(b) and a == b)

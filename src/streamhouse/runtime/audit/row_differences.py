@@ -33,15 +33,15 @@ _RELATIVE = 1e-12
 _ROW = "row"
 
 
-def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal; finite floats also if they differ by `ABSOLUTE` or 1 in 10^12.
+def equal(a: Any, b: Any, relative: float = _RELATIVE, absolute: float = ABSOLUTE) -> bool:
+    """Whether two values are equal; finite floats also if they differ by `absolute` or `relative`.
 
     NaN equals NaN.
     """
     if isinstance(a, float) and isinstance(b, float):
         if math.isnan(a):
             return math.isnan(b)
-        return math.isclose(a, b, rel_tol=_RELATIVE, abs_tol=ABSOLUTE)
+        return math.isclose(a, b, rel_tol=relative, abs_tol=absolute)
     return bool(a == b)
 
 

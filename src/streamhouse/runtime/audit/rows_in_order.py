@@ -1,6 +1,6 @@
 """Recomputes which rows of a changelog wait for a lookup after a batch, for audits.
 
-Independent of `runtime.streaming.tasks.ordered_waiting`, which the stream uses.
+Independent of `runtime.streaming.tasks.waiting`, which the stream uses.
 """
 
 from __future__ import annotations

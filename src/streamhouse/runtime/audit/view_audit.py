@@ -7,7 +7,6 @@ writes: the whole result as a multiset, without the view's key, without pruning,
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +23,7 @@ from streamhouse.paimon.changelog.unread_commits import rows_of
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.audit.recorded_batches import Unread
-from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences
+from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences, equal
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.checkpoint import (
     VIEWS,
@@ -302,9 +301,4 @@ def _rows(table: Table, snapshot: int, columns: list[str]) -> Iterator[pa.Record
 
 def _equal(a: Row, b: Row) -> bool:
     """Whether two rows are equal, but for the last bits of floats, which depend on the plan."""
-    return all(
-        math.isclose(value, b[name], rel_tol=_RELATIVE)
-        if isinstance(value, float) and isinstance(b[name], float)
-        else value == b[name]
-        for name, value in a.items()
-    )
+    return all(equal(value, b[name], _RELATIVE, 0.0) for name, value in a.items())

@@ -64,17 +64,10 @@ class ReportedQuery(Protocol):
 
 
 class RunReports:
-    """Calls the listener every `every_s` seconds while queries run."""
+    """Calls the listener every `EVERY_S` seconds while queries run."""
 
-    def __init__(
-        self,
-        listener: RunListener,
-        every_s: float = EVERY_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._listener = listener
-        self._every_s = every_s
-        self._clock = clock
+    def __init__(self, listener: RunListener, clock: Callable[[], float] = time.monotonic) -> None:
+        self._listener, self._clock = listener, clock
         self._queries: Sequence[ReportedQuery] = ()
         self._running_since = self._due = 0.0
 
@@ -87,14 +80,14 @@ class RunReports:
         now = self._clock()
         if not self._queries:
             self._running_since = now
-        self._queries, self._due = list(queries), now + self._every_s
+        self._queries, self._due = list(queries), now + EVERY_S
         self._listener.running(len(queries))
 
     def step(self) -> None:
         """Report the progress, if it is due; called often."""
         now = self._clock()
         if self._queries and now >= self._due:
-            self._due = now + self._every_s
+            self._due = now + EVERY_S
             self._listener.progress(now - self._running_since, self._progress(with_lag=True))
 
     def end(self, outcome: Outcome) -> None:
@@ -127,17 +120,17 @@ class SnapshotProgressLine:
     It ends when no query has rows left to copy.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._line: ProgressLine | None = None
         self._total = 0
-        self._due = clock()
+        self._due = time.monotonic()
 
     def step(self, queries: Sequence[ReportedQuery]) -> None:
         """Update the line if it is due; called often."""
-        if self._clock() < self._due or not sys.stderr.isatty():
+        now = time.monotonic()
+        if now < self._due or not sys.stderr.isatty():
             return
-        self._due = self._clock() + _EVERY_S
+        self._due = now + _EVERY_S
         lefts = [(query, query.progress.rows_left()) for query in queries]
         copying = [(query.metrics.read().rows, left) for query, left in lefts if left is not None]
         if not copying:

@@ -239,14 +239,12 @@ class LineageFeed:
         return sorted(rows, key=_batch_order)
 
 
-def read_lineage(address: TableAddress, query_id: str | None = None) -> list[dict[str, Any]]:
+def read_lineage(address: TableAddress) -> list[dict[str, Any]]:
     """The rows of a lineage table, sorted by query and batch."""
     table = address.open()
     if table.latest_snapshot_id() is None:
         return []
     rows = [row for batch in table.read() for row in batch.to_pylist()]
-    if query_id is not None:
-        rows = [row for row in rows if row["query_id"] == query_id]
     return sorted(rows, key=_batch_order)
 
 

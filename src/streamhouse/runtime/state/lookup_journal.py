@@ -59,7 +59,7 @@ class LookupJournal:
 
     def __init__(self, spec: QuerySpec) -> None:
         assert spec.lookup_journal is not None
-        self._address, self._target = spec.lookup_journal, spec.target
+        self._address, self._target, self._sink = spec.lookup_journal, spec.target, spec.sink
         self._user = spec.query_id
         self._lookups = {
             lookup.relation: lookup for lookup in spec.query.lookups if is_server(lookup)
@@ -121,10 +121,12 @@ class LookupJournal:
         if time.monotonic() - self._expiry_checked_s < lineage.EVERY_S:
             return None
         self._expiry_checked_s = time.monotonic()
-        oldest_commit = lineage.dead_before(self._target.open(), self._user)
-        if oldest_commit is None:
-            return None
-        end = min(oldest_commit, batch - KEPT_BATCHES)
+        end = batch - KEPT_BATCHES
+        if self._sink is None:
+            oldest_commit = lineage.dead_before(self._target.open(), self._user)
+            if oldest_commit is None:
+                return None
+            end = min(oldest_commit, end)
         before = {"method": "lessThan", "field": BATCH, "literals": [end]}
         rows = rows_of_query(table, QUERY, self._user, KEY, before)
         rows = rows.filter(pc.less(rows.column(BATCH), end))

@@ -161,12 +161,6 @@ class PendingRows:
         rows = rows_of_query(table, QUERY, self._query_id, columns, snapshot=snapshot)
         return rows.sort_by(ROW_ID)
 
-    def due(self, snapshot: int, now_ms: int) -> pa.Table:
-        """The rows that are due at `now_ms`, as of a snapshot."""
-        rows = self.read(snapshot)
-        now = pa.scalar(now_ms, pa.int64()).cast(_TIME)
-        return rows.filter(pc.less_equal(rows.column(DUE).cast(_TIME), now))
-
 
 def as_source(rows: pa.Table, changelog: bool) -> pa.Table:
     """Pending rows as the source produced them."""

@@ -23,7 +23,7 @@ from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.event_time import is_processing_time
 from streamhouse.sql.resolution.versions import REMOVED, keeping, knows_deletes, view_of
 from streamhouse.sql.resolution.view_expansion import inlined
-from streamhouse.sql.streaming.joined_rows import JoinedRows, joined_rows
+from streamhouse.sql.streaming.joined_rows import KEPT, JoinedRows, joined_rows
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
 from streamhouse.sql.syntax import Insert, Query, Select
 from streamhouse.sql.text import span, ticked
@@ -65,11 +65,8 @@ class StagedJoin:
     @contextmanager
     def drafted(self, session: Session) -> Iterator[None]:
         """Let a session plan statements as if the table were there."""
-        tables, reserved, name = (
-            session.tables.temporary,
-            session.materialized.reserved,
-            self.table.name,
-        )
+        tables, reserved = session.tables.temporary, session.materialized.reserved
+        name = self.table.name
         tables[name] = self.table
         reserved.add(name)
         try:
@@ -81,9 +78,7 @@ class StagedJoin:
 
 def staged_join(session: Session, statement: Reader, target: Name) -> StagedJoin | None:
     """Split a statement at its first lookup joins; None if it has none, or they cannot be split."""
-    joined, time = joined_rows(statement.query, session), ""
-    if joined is None:
-        joined, time = _timed_rows(statement.query, session)
+    joined = joined_rows(statement.query, session) or _timed_rows(statement.query, session)
     if joined is None:
         return _versioned(session, statement, target)
     query = plan_stream_queries(joined.query, session)[0]
@@ -93,14 +88,14 @@ def staged_join(session: Session, statement: Reader, target: Name) -> StagedJoin
     )
     full = session.result_table(result_name(target, "joined"))
     options = {"bucket": "1"} if joined.key else {}
-    watermark = Watermark(time, ticked(time)) if time else None
+    watermark = Watermark(joined.time, ticked(joined.time)) if joined.time else None
     table = TableInfo(full, columns, (), joined.key, (), options, watermark=watermark)
     feed = Insert(statement.position, statement.text, full, (), joined.query)
     return StagedJoin(table, feed, replace(statement, query=joined.rest(full)))
 
 
-def _timed_rows(query: Query, session: Session) -> tuple[JoinedRows | None, str]:
-    """The rows of the first windows over the processing time of a table or view, and that time.
+def _timed_rows(query: Query, session: Session) -> JoinedRows | None:
+    """The rows of the first windows over the processing time of a table or view.
 
     In the table that keeps them it is a stored time: that at which each row was read, once.
     """
@@ -122,9 +117,8 @@ def _timed_rows(query: Query, session: Session) -> tuple[JoinedRows | None, str]
             # The error of the whole query says more.
             continue
         if timed:
-            edits = {(first, first): "(SELECT * ", (last, last): ")"}
-            return JoinedRows(read, (), query, edits, (first, last)), time
-    return None, ""
+            return JoinedRows(read, query, {(first, last): f"(SELECT * FROM {KEPT})"}, time=time)
+    return None
 
 
 def _versioned(session: Session, statement: Reader, target: Name) -> StagedJoin | None:
@@ -175,12 +169,9 @@ def _versions(
     flagged = replace(rows, text=f"SELECT *, FALSE AS {ticked(REMOVED)} {read}")
     feed = Insert(statement.position, statement.text, full, (), flagged)
     alias = "" if named.alias else f" AS {ticked(named.name)}"
-    text = (
-        f"{query.text[:first]}{'.'.join(map(ticked, full))} {query.text[last:after]}{alias}"
-        f"{query.text[after:]}"
-    )
+    joined = JoinedRows(flagged, query, {(first, last): f"{KEPT} ", (after, after): alias})
     kept = keeping(full, table, columns)
-    return StagedJoin(kept, feed, replace(statement, query=replace(query, text=text)))
+    return StagedJoin(kept, feed, replace(statement, query=joined.rest(full)))
 
 
 def _shape(table: TableInfo) -> tuple[object, ...]:

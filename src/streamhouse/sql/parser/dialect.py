@@ -43,6 +43,10 @@ _CHARSETS = ("_UTF8", "_utf8", "_UTF-8", "_UTF16", "_UTF-16", "_UTF-16LE", "_LAT
 """What may be before a string to name its character set; the script is UTF-8."""
 
 
+PLACE = "place"
+"""Key in the `meta` of a FROM, JOIN, WHERE or WITH: the range of the whole clause in the script."""
+
+
 class TableHints(exp.Expression):
     """`/*+ … */` after a table's name or alias; `this` is the text inside."""
 
@@ -143,6 +147,24 @@ class Flink(Dialect):
                 return None
             token = self._prev
             return exp.Hint(expressions=[exp.Var(this=token.text)]).update_positions(token)
+
+        def _parse_from(self, *args: Any, **kwargs: Any) -> Any:
+            return self._placed(super()._parse_from, *args, **kwargs)
+
+        def _parse_join(self, *args: Any, **kwargs: Any) -> Any:
+            return self._placed(super()._parse_join, *args, **kwargs)
+
+        def _parse_where(self, *args: Any, **kwargs: Any) -> Any:
+            return self._placed(super()._parse_where, *args, **kwargs)
+
+        def _parse_with(self, *args: Any, **kwargs: Any) -> Any:
+            return self._placed(super()._parse_with, *args, **kwargs)
+
+        def _placed(self, parse: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            first, clause = self._index, parse(*args, **kwargs)
+            if clause is not None:
+                clause.meta[PLACE] = self._tokens[first].start, self._prev.end + 1
+            return clause
 
         def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
             first = self._index

@@ -11,55 +11,48 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.sql import node_errors
-from streamhouse.sql.parser import query_parser
+from streamhouse.sql.parser.dialect import PLACE
 from streamhouse.sql.plan import Name, Resolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming.select_reader import read_selects
 from streamhouse.sql.syntax import Query
-from streamhouse.sql.text import span, ticked
+from streamhouse.sql.text import Script, span, ticked
 
 _ALIAS = "joined_rows"
-_JOINS = (
-    TokenType.JOIN, TokenType.LEFT, TokenType.RIGHT, TokenType.FULL, TokenType.INNER,
-    TokenType.OUTER, TokenType.CROSS, TokenType.NATURAL, TokenType.COMMA, TokenType.SEMI,
-    TokenType.ANTI,
-)  # fmt: skip
-_CLAUSES = (
-    TokenType.GROUP_BY, TokenType.HAVING, TokenType.QUALIFY, TokenType.WINDOW, TokenType.ORDER_BY,
-    TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH, TokenType.UNION, TokenType.EXCEPT,
-    TokenType.INTERSECT,
-)  # fmt: skip
-_Span = tuple[int, int]
+KEPT = "\0"
+"""Stands for the name of the table that keeps the rows."""
+Span: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class JoinedRows:
-    """The lookup joins of a SELECT as a `query` of their own.
+    """Rows that a query reads, such as its lookup joins, as a `query` of their own.
 
-    `key` are its columns that have the key of the rows, if these change.
+    `whole` is the query, and `edits` are the ranges of its text that change if it reads these rows
+    from a table, whose name takes the place of `KEPT`. `key` are the columns that have the key of
+    the rows, if these change; `time` is the one that has a stored time in the table.
     """
 
     query: Query
-    key: tuple[str, ...]
-    _whole: Query
-    _edits: Mapping[_Span, str]
-    _from: _Span
+    whole: Query
+    edits: Mapping[Span, str]
+    key: tuple[str, ...] = ()
+    time: str = ""
 
     def rest(self, table: Name) -> Query:
-        """The whole query, reading the joined rows from a table."""
-        read = f"FROM {'.'.join(map(ticked, table))} AS {ticked(_ALIAS)} "
-        text = self._whole.text
-        for (first, last), new in sorted({**self._edits, self._from: read}.items(), reverse=True):
-            text = text[:first] + new + text[last:]
-        return replace(self._whole, text=text)
+        """The whole query, reading the rows from a table."""
+        text, name = self.whole.text, ".".join(map(ticked, table))
+        for (first, last), new in sorted(self.edits.items(), reverse=True):
+            text = text[:first] + new.replace(KEPT, name) + text[last:]
+        return replace(self.whole, text=text)
 
 
 def joined_rows(query: Query, resolver: Resolver) -> JoinedRows | None:
@@ -67,13 +60,14 @@ def joined_rows(query: Query, resolver: Resolver) -> JoinedRows | None:
 
     Raises `UnsupportedSqlError` if they could, but the SELECT hides the key of rows that change.
     """
-    for select in names.parse_query(query).tree.find_all(exp.Select):
+    parsed = names.parse_query(query)
+    for select in parsed.tree.find_all(exp.Select):
         joins = select.args.get("joins") or []
         lookups = itertools.takewhile(lambda join: _is_lookup(join, resolver), joins)
         count = len(list(lookups))
         if count:
             try:
-                split = _Split(query, select, count, resolver)
+                split = _Split(query, parsed.script, select, count, resolver)
             except StreamhouseError:
                 # The error of the whole query says more.
                 return None
@@ -92,17 +86,21 @@ def _is_lookup(join: exp.Join, resolver: Resolver) -> bool:
 class _Split:
     """Splits one SELECT after its first `count` joins, which are lookups.
 
-    All offsets are those of `text`, the query's with the text before it.
+    All offsets are those of the script. The joined rows come from its text between `_from` and
+    `_end`, with a WHERE that can be applied to them alone; the joins end at `_joined`.
     """
 
-    def __init__(self, query: Query, select: exp.Select, count: int, resolver: Resolver) -> None:
-        self._query, self._select, self._resolver = query, select, resolver
-        self._joins: list[exp.Join] = select.args["joins"]
-        self._lookups = self._joins[:count]
-        self._script = names.parse_query(query).script
-        self._base = len(self._script.text) - len(query.text)
-        self._tokens = query_parser.lex(self._script, self._base)
-        self._range, self._filtered = self._places()
+    def __init__(
+        self, query: Query, script: Script, select: exp.Select, count: int, resolver: Resolver
+    ) -> None:
+        self._query, self._script, self._select, self._resolver = query, script, select, resolver
+        self._base = len(script.text) - len(query.text)
+        joins, where = select.args["joins"], select.args.get("where")
+        self._from: int = select.args["from_"].meta[PLACE][0]
+        self._joined: int = joins[count - 1].meta[PLACE][1]
+        self._end = self._joined
+        if where is not None and len(joins) == count and where.find(exp.Query) is None:
+            self._end = where.meta[PLACE][1]
         self._key: list[str] = []
         self._hidden: list[str] = []
         self._visible = dict(self._columns())
@@ -119,8 +117,8 @@ class _Split:
                 "the rows of the lookup join are kept by the key of the stream, since they change; "
                 f"let '{source.alias_or_name}' have its column(s) {', '.join(self._hidden)}, too",
             )
-        edits = dict(self._edits())
-        start, end = self._range
+        start, end = self._from, self._end
+        edits = {**dict(self._edits()), (start, end): f"FROM {KEPT} AS {ticked(_ALIAS)} "}
         hint, hinted = self._select.args.get("hint"), ""
         if hint is not None:
             edits[place := (hint.meta["start"], hint.meta["end"] + 1)] = ""
@@ -136,61 +134,21 @@ class _Split:
         text = f"SELECT {hinted} {', '.join(listed)} {self._script.text[start:end]}"
         return JoinedRows(
             replace(self._query, text=self._with + text, prefix=""),
-            tuple(columns[name] for name in self._key),
             self._query,
             {(a - self._base, b - self._base): new for (a, b), new in edits.items()},
-            (start - self._base, end - self._base),
+            tuple(columns[name] for name in self._key),
         )
 
     @property
     def _with(self) -> str:
         """The WITH clause, whose queries the joins may read."""
-        if not self._select.args.get("with_"):
-            return ""
-        depths = _depths(self._tokens)
-        first = next(
-            token
-            for token, depth in zip(self._tokens, depths, strict=True)
-            if token.token_type == TokenType.SELECT and depth == 0
-        )
-        return self._script.text[self._base : first.start]
-
-    def _places(self) -> tuple[_Span, int]:
-        """Where FROM … begins and ends, with WHERE if that can be applied; where the joins end."""
-        tokens, depths = self._tokens, list(_depths(self._tokens))
-        start = self._lookups[0].this.this.meta["start"]
-        at = next(n for n, token in enumerate(tokens) if token.start >= start)
-        depth = depths[at]
-
-        def of(kinds: Sequence[TokenType], numbers: range) -> int:
-            found = (n for n in numbers if depths[n] < depth or tokens[n].token_type in kinds)
-            return next((n for n in found if depths[n] <= depth), len(tokens))
-
-        first = of((TokenType.FROM,), range(at, -1, -1))
-        start = self._lookups[-1].this.this.meta["start"]
-        at = next(n for n, token in enumerate(tokens) if token.start >= start)
-        end = of((TokenType.WHERE, *_CLAUSES), range(at, len(tokens)))
-        whole = end
-        where = self._select.args.get("where")
-        if len(self._joins) > len(self._lookups):
-            start = min(
-                part.meta["start"]
-                for part in self._joins[len(self._lookups)].this.walk()
-                if "start" in part.meta
-            )
-            end = next(n for n, token in enumerate(tokens) if token.start >= start)
-            while depths[end] > depth or tokens[end - 1].token_type in _JOINS:
-                end -= 1
-            whole = end
-        elif where is not None and where.find(exp.Query) is None:
-            whole = of(_CLAUSES, range(end, len(tokens)))
-        starts = [*(token.start for token in tokens), len(self._script.text)]
-        return (starts[first], starts[whole]), starts[end]
+        with_ = self._select.args.get("with_")
+        return "" if with_ is None else f"{self._script.text[slice(*with_.meta[PLACE])]} "
 
     def _columns(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The columns of each alias of the joins, with their names in the joined rows."""
         first = self._select.args["from_"].this.alias_or_name
-        text = f"SELECT {ticked(first)}.* {self._script.text[self._range[0] : self._filtered]}"
+        text = f"SELECT {ticked(first)}.* {self._script.text[self._from : self._joined]}"
         query = replace(self._query, text=self._with + text, prefix="")
         (read,) = read_selects(inlined(names.parse_query(query), self._resolver), self._resolver)
         if read.source.changelog:
@@ -214,16 +172,16 @@ class _Split:
 
     def _shadowed(self) -> bool:
         """Whether a subquery gives one of the aliases to another table."""
-        start, end = self._range
+        start, end = self._from, self._end
         return any(
             table.alias_or_name in self._visible
             for table in self._select.find_all(exp.Table, exp.Subquery)
             if not start <= (span(table) or (start, end))[0] < end
         )
 
-    def _edits(self) -> Iterator[tuple[_Span, str]]:
+    def _edits(self) -> Iterator[tuple[Span, str]]:
         """The texts of columns and stars that change; notes which columns are used."""
-        start, end = self._range
+        start, end = self._from, self._end
         for column in self._select.find_all(exp.Column, exp.Star):
             parts = [part.meta for part in column.walk() if "start" in part.meta]
             star = isinstance(column if isinstance(column, exp.Star) else column.this, exp.Star)
@@ -251,14 +209,3 @@ class _Split:
         new = self._visible[alias][name]
         renamed = f" AS {ticked(name)}" if projected and new != name else ""
         return f"{ticked(_ALIAS)}.{ticked(new)}{renamed}"
-
-
-def _depths(tokens: Sequence[Token]) -> Iterator[int]:
-    """How many parentheses are open around each token; a parenthesis counts as outside."""
-    depth = 0
-    for token in tokens:
-        if token.token_type == TokenType.R_PAREN:
-            depth -= 1
-        yield depth
-        if token.token_type == TokenType.L_PAREN:
-            depth += 1

@@ -12,7 +12,7 @@ from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import TaskOfRow, block_row, place_of
 from streamhouse.runtime.streaming.tasks.row_files import to_ipc
-from streamhouse.runtime.streaming.tasks.steps import Steps
+from streamhouse.runtime.streaming.tasks.task import Steps
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
