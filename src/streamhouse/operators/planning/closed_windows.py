@@ -259,7 +259,7 @@ def _roles(operator: Operator) -> Mapping[str, str]:
     if isinstance(operator, Filter) and closed_windows.AFTER in operator.condition:
         found = [name.replace('""', '"') for name in _CLOSED.findall(operator.condition)]
         return dict(zip(found, ("end", "time", "start"), strict=False))
-    if not operator.inputs or isinstance(operator, QueryBlock):
+    if not operator.inputs or (isinstance(operator, QueryBlock) and operator.by is None):
         reason = operator.reason if isinstance(operator, QueryBlock) else operator.describe()
         raise NotClosedError(f"{reason} is outside of windows")
     inputs = [_roles(each) for each in operator.inputs]
