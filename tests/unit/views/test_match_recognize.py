@@ -268,7 +268,7 @@ def test_subsets_and_running_and_final_measures(tmp_path: Path) -> None:
         "BY n MEASURES CLASSIFIER() AS b, SUM(U.x) AS u, RUNNING COUNT(x) AS r, FINAL LAST(x) AS f "
         "ALL ROWS PER MATCH PATTERN (A B C) SUBSET U = (A, C) DEFINE B AS x > A.x)"
     )
-    assert session.exact_rows(text.format(values)) == [
+    assert sorted(session.exact_rows(text.format(values))) == [
         [0, "A", 0, 1, 4], [1, "B", 0, 2, 4], [2, "C", 4, 3, 4],
         [4, "A", 2, 1, 1], [5, "B", 2, 2, 1], [6, "C", 3, 3, 1],
     ]  # fmt: skip

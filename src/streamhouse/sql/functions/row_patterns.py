@@ -32,7 +32,8 @@ _RESULT = pa.list_(
     pa.struct([("number", pa.int32()), ("place", pa.int64()), ("variable", pa.string())])
 )
 Step: TypeAlias = tuple[Any, ...]
-"""("row", variable), ("split", first, second): try both in this order, ("jump", to) or ("end",)."""
+"""("row", variable), ("split", first, second): try both in this order, or ("jump", to): so many
+steps on. After the last step there is a match."""
 Path: TypeAlias = tuple[str, ...]
 """The variables of the rows of a match, from its first row on."""
 _AT_ONCE, _MOST_ROWS = 512, 100_000
@@ -194,24 +195,24 @@ class _Partitions:
         while threads:
             step, length, passed = threads.pop()
             del path[length:]
-            while step >= 0:
+            while step < len(self._program.steps):
                 kind, *operands = self._program.steps[step]
-                if kind == "end":
-                    return tuple(path)
                 if kind == "jump":
-                    step = operands[0]
+                    step += operands[0]
                 elif kind == "split":
                     # Without a row in between, a loop would go on for ever.
                     if step in passed:
                         break
                     passed |= {step}
-                    threads.append((operands[1], len(path), passed))
-                    step = operands[0]
+                    threads.append((step + operands[1], len(path), passed))
+                    step += operands[0]
                 elif (yield from self._may_be(operands[0], start, end, path)):
                     path.append(operands[0])
                     step, passed = step + 1, frozenset()
                 else:
                     break
+            else:
+                return tuple(path)
         return None
 
     def _may_be(self, variable: str, start: int, end: int, path: list[str]) -> _Search:

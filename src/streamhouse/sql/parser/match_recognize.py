@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from sqlglot import exp
@@ -71,7 +70,7 @@ class MatchRecognizeParser(WindowTablesParser):
         for name in (each for each in named if each and each not in variables):
             listed = ", ".join(variables)
             raise PatternError(f"'{name}' is no variable of the PATTERN; it has {listed}")
-        program = Program(tuple(pattern.steps()), skip, variables.get(skip_to, ()), 1000 * within)
+        program = Program(tuple(pattern.steps), skip, variables.get(skip_to, ()), 1000 * within)
         return Matching(
             data, keys, order.expressions, measures, program, variables, define, all_rows
         )
@@ -127,7 +126,7 @@ class MatchRecognizeParser(WindowTablesParser):
         kind = self._prev.text.upper() if self._match_texts(("FIRST", "LAST")) else "LAST"
         return kind, self._parse_name()
 
-    def _parse_pattern(self) -> Pattern:
+    def _parse_pattern(self) -> _Pattern:
         self._expect(self._match(TokenType.L_PAREN), "(")
         depth, words = 1, []
         while self._curr and depth:
@@ -135,7 +134,7 @@ class MatchRecognizeParser(WindowTablesParser):
             words.append(self._curr.text)
             self._advance()
         self._expect(not depth, ")")
-        return _Patterns(" ".join(words[:-1])).parsed()
+        return _Pattern(" ".join(words[:-1]))
 
     def _parse_within(self) -> int:
         """WITHIN INTERVAL …, in milliseconds; 0 if it is left out."""
@@ -148,129 +147,80 @@ class MatchRecognizeParser(WindowTablesParser):
         return length
 
 
-class Pattern:
-    """A pattern, or a part of one: `least` is how many rows match it at least."""
+class _Pattern:
+    """Compiles the text of a PATTERN to steps; raises `PatternError`.
 
-    def __init__(self, kind: str, parts: list[Any], least: int) -> None:
-        self._kind, self._parts, self.least = kind, parts, least
-
-    @property
-    def variables(self) -> dict[str, None]:
-        """Its variables, in their order."""
-        if self._kind == "row":
-            return {self._parts[0]: None}
-        parts = (part for part in self._parts if isinstance(part, Pattern))
-        return {name: None for part in parts for name in part.variables}
-
-    def steps(self) -> Iterator[Step]:
-        """The program that matches it."""
-        yield from self._steps(0)
-        yield ("end",)
-
-    def _steps(self, at: int) -> list[Step]:
-        """The steps of this part, of which the first one has the number `at`."""
-        match self._kind:
-            case "row":
-                return [("row", self._parts[0])]
-            case "any":
-                return self._alternatives(at)
-            case "repeat":
-                return self._repeated(at)
-        steps: list[Step] = []
-        for part in self._parts:
-            steps += part._steps(at + len(steps))
-        return steps
-
-    def _alternatives(self, at: int) -> list[Step]:
-        first, *others = self._parts
-        steps = first._steps(at + bool(others))
-        if not others:
-            return list(steps)
-        rest = Pattern("any", others, 0)._steps(at + len(steps) + 2)
-        after = at + len(steps) + 2
-        return [("split", at + 1, after), *steps, ("jump", after + len(rest)), *rest]
-
-    def _repeated(self, at: int) -> list[Step]:
-        part, least, most, greedy = self._parts
-        steps: list[Step] = []
-        for _ in range(least):
-            steps += part._steps(at + len(steps))
-            _check_length(steps)
-        if most is None:
-            start = at + len(steps)
-            body = part._steps(start + 1)
-            after = start + len(body) + 2
-            return [*steps, _split(start + 1, after, greedy), *body, ("jump", start)]
-        size = len(part._steps(0)) + 1
-        after = at + len(steps) + (most - least) * size
-        for _ in range(most - least):
-            start = at + len(steps)
-            steps += [_split(start + 1, after, greedy), *part._steps(start + 1)]
-            _check_length(steps)
-        return steps
-
-
-def _check_length(steps: list[Step]) -> None:
-    if len(steps) > _MOST_STEPS:
-        raise PatternError("the PATTERN repeats variables too often; write smaller numbers")
-
-
-def _split(body: int, after: int, greedy: bool) -> Step:
-    return ("split", body, after) if greedy else ("split", after, body)
-
-
-class _Patterns:
-    """Parses the text of a PATTERN."""
+    Each part is its steps, and the least number of rows that match it.
+    """
 
     def __init__(self, text: str) -> None:
         self._symbols = [*(symbol.replace(" ", "") for symbol in _SYMBOL.findall(text)), ""]
-
-    def parsed(self) -> Pattern:
-        """The pattern; raises `PatternError`."""
-        pattern = self._any()
+        self.steps, least = self._any()
         if self._symbols[0]:
             raise PatternError(f"the PATTERN cannot have '{self._symbols[0]}' here")
-        if not pattern.least:
-            raise PatternError("the PATTERN matches no row at all, too; let it have a variable "
-                               "without * and ?")  # fmt: skip
-        return pattern
+        if not least:
+            raise PatternError(
+                "the PATTERN matches no row at all, too; let it have a variable without * and ?"
+            )
 
-    def _any(self) -> Pattern:
-        parts = [self._sequence()]
-        while self._symbols[0] == "|":
-            self._symbols.pop(0)
-            parts.append(self._sequence())
-        return Pattern("any", parts, min(part.least for part in parts))
+    @property
+    def variables(self) -> dict[str, None]:
+        """The variables, in their order."""
+        return {variable: None for kind, *(variable, *_) in self.steps if kind == "row"}
 
-    def _sequence(self) -> Pattern:
-        parts = []
+    def _any(self) -> tuple[list[Step], int]:
+        steps, least = self._sequence()
+        if self._symbols[0] != "|":
+            return steps, least
+        self._symbols.pop(0)
+        others, fewest = self._any()
+        first = [("split", 1, len(steps) + 2), *steps, ("jump", len(others) + 1)]
+        return [*first, *others], min(least, fewest)
+
+    def _sequence(self) -> tuple[list[Step], int]:
+        steps, least = self._repeated()
         while self._symbols[0] not in ("", "|", ")"):
-            parts.append(self._repeated())
-        if not parts:
-            raise PatternError("the PATTERN lacks a variable")
-        return Pattern("sequence", parts, sum(part.least for part in parts))
+            more, rows = self._repeated()
+            steps, least = [*steps, *more], least + rows
+        return steps, least
 
-    def _repeated(self) -> Pattern:
+    def _repeated(self) -> tuple[list[Step], int]:
+        part, rows = self._part()
+        bounds = self._bounds(self._symbols[0])
+        if bounds is None:
+            return part, rows
+        self._symbols.pop(0)
+        greedy = self._symbols[0] != "?"
+        if not greedy:
+            self._symbols.pop(0)
+        least, most = bounds
+
+        def before(skipped: int) -> Step:
+            return ("split", 1, skipped) if greedy else ("split", skipped, 1)
+
+        size = len(part) + 1
+        if (most or least) * size > _MOST_STEPS:
+            raise PatternError("the PATTERN repeats rows too often; write smaller numbers")
+        steps = part * least
+        if most is None:
+            return [*steps, before(size + 1), *part, ("jump", -size)], least * rows
+        for left in range(most - least, 0, -1):
+            steps = [*steps, before(left * size), *part]
+        return steps, least * rows
+
+    def _part(self) -> tuple[list[Step], int]:
         symbol = self._symbols.pop(0)
         if symbol == "(":
             part = self._any()
             if self._symbols.pop(0) != ")":
                 raise PatternError("the PATTERN lacks a )")
-        elif re.fullmatch(r"[^\W\d]\w*", symbol) and symbol.upper() != "PERMUTE":
-            part = Pattern("row", [symbol], 1)
-        else:
-            raise PatternError(
-                f"the PATTERN cannot have '{symbol}' here; it has variables, (…), | and the "
-                "quantifiers *, +, ?, {n}, {n,}, {,m}, {n,m}"
-            )
-        bounds = self._bounds(self._symbols[0])
-        if bounds is None:
             return part
-        self._symbols.pop(0)
-        greedy = self._symbols[0] != "?"
-        if not greedy:
-            self._symbols.pop(0)
-        return Pattern("repeat", [part, *bounds, greedy], bounds[0] * part.least)
+        if re.fullmatch(r"[^\W\d]\w*", symbol) and symbol.upper() != "PERMUTE":
+            return [("row", symbol)], 1
+        raise PatternError(
+            f"the PATTERN cannot have '{symbol}' here; it has variables, (…), | and the "
+            "quantifiers *, +, ?, {n}, {n,}, {,m}, {n,m}"
+        )
 
     def _bounds(self, symbol: str) -> tuple[int, int | None] | None:
         """The bounds of a quantifier; None for anything else."""
@@ -278,6 +228,6 @@ class _Patterns:
             return _BOUNDS.get(symbol)
         least, comma, most = symbol.strip("{}").partition(",")
         bounds = int(least or 0), (int(most) if most else None) if comma else int(least or 0)
-        if not (least or most) or bounds[1] is not None and not bounds[0] <= bounds[1] > 0:
+        if not (least or most) or (bounds[1] is not None and not bounds[0] <= bounds[1] > 0):
             raise PatternError(f"the PATTERN has {symbol}; write {{n}}, {{n,}}, {{,m}} or {{n,m}}")
         return bounds

@@ -138,58 +138,52 @@ class _Values:
         """
         variable = column_of(_ROW, VARIABLE) if running else _found("variable")
 
-        def framed(aggregate: exp.Expr, names: Sequence[str]) -> exp.Expr:
+        def framed(aggregate: exp.Expr, names: Sequence[str] = ()) -> exp.Expr:
             if names:
                 texts: list[exp.Expr] = [exp.Literal.string(name) for name in names]
                 where = exp.Where(this=exp.In(this=variable.copy(), expressions=texts))
                 aggregate = exp.Filter(this=aggregate, expression=where)
             return self._over(aggregate, _FRAMES[frame]) if frame else aggregate
 
-        def picked(value: exp.Expr, names: Sequence[str], last: bool, place: int) -> exp.Expr:
-            order = [exp.Ordered(this=column_of(_ROW, PLACE), desc=last)]
-            listed = exp.ArrayAgg(this=exp.Order(this=value, expressions=order))
-            return call("LIST_EXTRACT", framed(listed, names), number(place + 1))
-
         def rule(part: exp.Expr) -> exp.Expr | None:
-            if isinstance(part, PatternFunction):
-                match part.name:
-                    case "CLASSIFIER":
-                        return picked(variable.copy(), (), True, 0)
-                    case "MATCH_NUMBER" if not running:
-                        return framed(exp.Max(this=_found(NUMBER)), ())
-                    case "MATCH_ROWTIME":
-                        value = part.expressions[0] if part.expressions else self._time
-                        return picked(self._stripped(value), (), True, 0)
-                    case "FIRST" | "LAST":
-                        value, place = self._navigation(part, 0)
-                        names = self._variables(value)
-                        return picked(self._stripped(value), names, part.name == "LAST", place)
-                    case "PREV" | "NEXT":
-                        inner = self._nested(part)
-                        last = inner is None or inner.name == "LAST"
-                        place = 0 if inner is None else self._navigation(inner, 0)[1]
-                        value, names = self._moved_value(part)
-                        return picked(value, names, last, place)
-                raise PatternError(f"{part.name} is not supported here; name a column of the rows")
+            if isinstance(part, PatternFunction) and part.name == "MATCH_NUMBER" and not running:
+                return framed(exp.Max(this=_found(NUMBER)))
+            if isinstance(part, PatternFunction | exp.Column):
+                value, names, last, place = self._picked(part, variable)
+                return call("LIST_EXTRACT", framed(_listed(value, last), names), number(place + 1))
             if isinstance(part, exp.AggFunc):
-                names = self._variables(part)
-                return framed(self._stripped(part), names)
-            if isinstance(part, exp.Column):
-                return picked(self._column(part), self._variables(part), True, 0)
+                return framed(self._stripped(part), self._variables(part))
             return None
 
         return _replaced(node.copy(), rule)
 
-    @property
-    def _time(self) -> exp.Expr:
-        time: exp.Expr = self.clauses.order[0].this
-        return time
+    def _picked(
+        self, part: exp.Expr, variable: exp.Expr
+    ) -> tuple[exp.Expr, Sequence[str], bool, int]:
+        """The value of one row of a match: of which variables, and its place from first or last."""
+        if isinstance(part, exp.Column):
+            return self._column(part), self._variables(part), True, 0
+        match part.name:
+            case "CLASSIFIER":
+                return variable.copy(), (), True, 0
+            case "MATCH_ROWTIME":
+                value = part.expressions[0] if part.expressions else self.clauses.order[0].this
+                return self._stripped(value), (), True, 0
+            case "FIRST" | "LAST":
+                value, place = self._navigation(part, 0)
+                return self._stripped(value), self._variables(value), part.name == "LAST", place
+            case "PREV" | "NEXT":
+                inner = self._nested(part)
+                last = inner is None or inner.name == "LAST"
+                place = 0 if inner is None else self._navigation(inner, 0)[1]
+                return (*self._moved_value(part), last, place)
+        raise PatternError(f"{part.name} is not supported here; name a column of the rows")
 
     def _over(self, aggregate: exp.Expr, end: tuple[str, str | None]) -> exp.Expr:
         keys = [*_keys(self.clauses, _ROW), _found(NUMBER)]
         return _window(aggregate, keys, ("UNBOUNDED", "PRECEDING"), end)
 
-    def _navigation(self, node: PatternFunction, places: int) -> tuple[exp.Expr, int]:
+    def _navigation(self, node: exp.Expr, places: int) -> tuple[exp.Expr, int]:
         """The arguments of FIRST, LAST, PREV or NEXT: a value, and a number of rows."""
         value, *rest = node.expressions or [None]
         if value is None or len(rest) > 1 or not all(each.is_int for each in rest):
@@ -202,7 +196,7 @@ class _Values:
         value = node.expressions[0] if node.expressions else None
         return value if isinstance(value, PatternFunction) else None
 
-    def _moved_value(self, node: PatternFunction) -> tuple[exp.Expr, Sequence[str]]:
+    def _moved_value(self, node: exp.Expr) -> tuple[exp.Expr, Sequence[str]]:
         """The column of the value of a row before or after each row, and of which variables."""
         value, places = self._navigation(node, 1)
         inner = self._nested(node)
@@ -276,11 +270,10 @@ class _Select:
     def made(self) -> exp.Select:
         """The SELECT, with the queries of its input and of the rows."""
         keys = _keys(self._clauses, _ROW)
+        select = exp.Select(expressions=[*keys, *self._measures])
         if self._clauses.all_rows:
-            items = [*self._first_columns(), *self._measures, self._other_columns()]
-            select = exp.Select(expressions=items)
+            select.append("expressions", self._other_columns())
         else:
-            select = exp.Select(expressions=[*keys, *self._measures])
             group = [*_keys(self._clauses, _ROW), _found(NUMBER)]
             select.set("group", exp.Group(expressions=group))
         select.set("from_", exp.From(this=_subquery(self._matches(), _PARTITION)))
@@ -293,15 +286,10 @@ class _Select:
         select.meta[MATCHED] = [key.name for key in self._clauses.keys]
         return select
 
-    def _first_columns(self) -> list[exp.Column]:
-        """The columns that come first if each row is returned."""
-        terms = [*self._clauses.keys, *(term.this for term in self._clauses.order)]
-        names = dict.fromkeys(term.name for term in terms if isinstance(term, exp.Column))
-        return [column_of(_ROW, name) for name in names]
-
     def _other_columns(self) -> exp.Column:
+        """All columns that do not divide the rows."""
         own = [PLACE, TIME, VARIABLE, REQUEST, *self._known, *self._moved]
-        names = [*own, *(column.name for column in self._first_columns())]
+        names = [*own, *(key.name for key in self._clauses.keys)]
         star = exp.Star(**{"except_": [exp.column(quoted(name)) for name in names]})
         return exp.Column(this=star, table=quoted(_ROW))
 
@@ -327,38 +315,21 @@ class _Select:
 
     def _matches(self) -> exp.Select:
         """The places of the rows of matches, in a list for each partition."""
-        conditions = [*self._conditions()]
-        read = dict.fromkeys(
-            column.name for each in conditions for column in each.find_all(exp.Column)
-        )
-        times = [TIME] if self._clauses.program.within_us else []
+        keys, request = _keys(self._clauses, _ROW), column_of(_ROW, REQUEST)
+        texts = [
+            _grouped(_struct({"request": request, "is": condition}), [request])
+            for condition in self._asked.values()
+        ]
+        read = dict.fromkeys(each.name for text in texts for each in text.find_all(exp.Column))
         asked = [name for name in read if name not in (REQUEST, PLACE, VARIABLE)]
+        times = [TIME] if self._clauses.program.within_us else []
         names = [*asked, *self._known, *times] or [PLACE]
         struct = _struct({name: column_of(_ROW, name) for name in names})
-        order = [exp.Ordered(this=column_of(_ROW, PLACE))]
-        listed = exp.ArrayAgg(this=exp.Order(this=struct, expressions=order))
         known = [name.removeprefix(IS) for name in self._known]
         program = replace(self._clauses.program, known=known, asked=[*self._asked])
-        text = exp.Literal.string(program.text())
-        texts = (exp.Subquery(this=each) for each in conditions)
-        found = call(FUNCTION, text, listed, *texts)
-        keys = _keys(self._clauses, _ROW)
-        select = exp.Select(expressions=[*keys, exp.alias_(found, _MATCHES, quoted=True)])
-        select.set("from_", exp.From(this=_table(ROWS)))
-        select.set("group", exp.Group(expressions=[k.copy() for k in keys]) if keys else None)
-        return select
-
-    def _conditions(self) -> Iterator[exp.Select]:
-        """The queries of the conditions that depend on the rows matched before."""
-        for condition in self._asked.values():
-            request = column_of(_ROW, REQUEST)
-            answer = _struct({"request": request, "is": condition})
-            select = exp.Select(
-                expressions=[exp.alias_(answer, "answer", quoted=True)],
-                group=exp.Group(expressions=[request.copy()]),
-            )
-            select.set("from_", exp.From(this=_table(ROWS)))
-            yield select
+        queries = (exp.Subquery(this=text) for text in texts)
+        found = call(FUNCTION, exp.Literal.string(program.text()), _listed(struct), *queries)
+        return _grouped(found, keys, keys)
 
     def _joins(self) -> Iterator[exp.Join]:
         """The places of the matched rows, and these rows."""
@@ -430,6 +401,21 @@ def _struct(fields: Mapping[str, exp.Expr]) -> exp.Struct:
         pair.meta[GENERATED] = True
         struct.append("expressions", pair)
     return struct
+
+
+def _listed(value: exp.Expr, last: bool = False) -> exp.ArrayAgg:
+    """The values of rows as a list in the order of their places, or the last one first."""
+    order = [exp.Ordered(this=column_of(_ROW, PLACE), desc=last)]
+    return exp.ArrayAgg(this=exp.Order(this=value, expressions=order))
+
+
+def _grouped(
+    value: exp.Expr, keys: Sequence[exp.Expr], shown: Sequence[exp.Expr] = ()
+) -> exp.Select:
+    """An aggregate over the groups of the rows."""
+    items = [*(each.copy() for each in shown), exp.alias_(value, _MATCHES, quoted=True)]
+    group = exp.Group(expressions=[key.copy() for key in keys]) if keys else None
+    return exp.Select(expressions=items, from_=exp.From(this=_table(ROWS)), group=group)
 
 
 def _table(name: str) -> exp.Table:
