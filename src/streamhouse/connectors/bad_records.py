@@ -178,15 +178,19 @@ def _read(address: TableAddress) -> pa.Table | None:
     return pa.Table.from_batches(list(table.read()), table.arrow_schema)
 
 
-def waiting(address: TableAddress) -> dict[str, tuple[int, int]]:
-    """By query: the last batch with bad records, and how many no request covers yet."""
+def waiting(address: TableAddress, prefix: str = "") -> dict[str, tuple[int, int]]:
+    """By query: the last batch with bad records, and how many no request covers yet.
+
+    `prefix`: how the names of the columns of the query and its batch begin.
+    """
     kept = _read(address)
     if kept is None:
         return {}
     requests = _read(requests_of(address))
     found: dict[str, tuple[int, int]] = {}
-    for query in pc.unique(kept.column("query")).to_pylist():
-        batches = kept.filter(pc.equal(kept.column("query"), query)).column("batch")
+    queries = kept.column(f"{prefix}query")
+    for query in pc.unique(queries).to_pylist():
+        batches = kept.filter(pc.equal(queries, query)).column(f"{prefix}batch")
         before = _requested(requests, query)
         rows = pc.sum(pc.greater(batches, before)).as_py()
         if rows:
@@ -210,7 +214,7 @@ class Replay:
 
 
 class DeadLetterReplays:
-    """The bad records of one query, which its source can read again."""
+    """The bad records, or late rows, of one query, which it can read again."""
 
     def __init__(self, address: TableAddress, query: str) -> None:
         self._address, self._query = address, query
@@ -218,7 +222,7 @@ class DeadLetterReplays:
         self._last = -1
 
     def requested(self) -> int:
-        """The last batch whose bad records are to be read again; -1 if there is no request.
+        """The last batch whose records are to be read again; -1 if there is no request.
 
         Reads the table of requests at most once a second.
         """

@@ -1,4 +1,4 @@
-"""A part of a query that no other operator expresses: it is computed as a whole."""
+"""A part of a query that no other operator expresses: computed as a whole, or by partitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import Key, Operator
+from streamhouse.operators.operator import INPUT, Key, Operator
 from streamhouse.sql.expressions.binder import quote
 
 
@@ -14,7 +14,8 @@ from streamhouse.sql.expressions.binder import quote
 class QueryBlock(Operator):
     """SQL over the relations `names`, one for each input; `reason`: why it is one.
 
-    Its keys and the columns that are never null are given, as far as they are known.
+    Its keys and the columns that are never null are given, as far as they are known. `by` are the
+    columns of its one input that divide its rows, if there are partitions.
     """
 
     sql: str
@@ -24,6 +25,7 @@ class QueryBlock(Operator):
     reason: str
     known_keys: frozenset[Key] = frozenset()
     known_not_null: frozenset[str] = frozenset()
+    by: tuple[str, ...] | None = None
 
     @property
     def inputs(self) -> tuple[Operator, ...]:
@@ -47,15 +49,21 @@ class QueryBlock(Operator):
 
     @property
     def loses(self) -> str:
+        if self.by is not None:
+            return super().loses
         return f"the result of a subquery changes when rows are added: {self.reason}"
 
     @property
     def ordered(self) -> bool:
-        return True
+        return self.by is None
+
+    @property
+    def partitions(self) -> tuple[tuple[str, ...], ...] | None:
+        return None if self.by is None else (tuple(f"{INPUT}.{quote(name)}" for name in self.by),)
 
     @property
     def recomputed(self) -> str:
-        return self.reason
+        return self.reason if self.by is None else super().recomputed
 
     def whole(self, inputs: Sequence[str]) -> str:
         parts = (
@@ -67,4 +75,6 @@ class QueryBlock(Operator):
         return f"{relations}SELECT * FROM ({self.sql}) AS _b ({columns})"
 
     def describe(self) -> str:
-        return f"query: {self.sql}"
+        if self.by is None:
+            return f"query: {self.sql}"
+        return f"{self.reason} in rows by {', '.join(self.by) or 'nothing'}"

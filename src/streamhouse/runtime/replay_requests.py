@@ -1,4 +1,4 @@
-"""Requests that queries read the records of a dead-letter table again."""
+"""Requests that queries read bad records or late rows again."""
 
 from __future__ import annotations
 
@@ -7,33 +7,30 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_records import COLUMNS, requests_of, waiting
+from streamhouse.connectors.bad_records import COLUMNS, REQUESTS, requests_of, waiting
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
+from streamhouse.runtime.views.windows.late_changes import COLUMNS as LATE_COLUMNS
 
 
 def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:
-    """Request that the records of a dead-letter table are read again; returns how many, by query.
+    """Request that bad records, or late rows, are read again; returns how many, by query.
 
     Skips records that an earlier request covers. Raises `TableError` for any other table.
     """
     address = TableAddress(dict(warehouse), table)
     names = set(address.open().arrow_schema.names)
-    if {"_reason", "_watermark"} <= names:
-        raise TableError(
-            f"table {table} has rows that came too late for their windows, and are not read "
-            "again from a source; add what they give by INSERT INTO the target SELECT … FROM "
-            f"{table} WHERE _kind = '+I' GROUP BY …"
-        )
-    if not {column.name for column in COLUMNS} <= names:
+    late = {column.name for column in LATE_COLUMNS} <= names
+    if not late and not {column.name for column in COLUMNS} <= names:
         raise TableError(
             f"table {table} is not a dead-letter table; name one that is the "
-            "'bad-records.table' of a source"
+            "'bad-records.table' of a source, or a table of late rows, <target>__late"
         )
-    found = waiting(address)
+    found = waiting(address, "_" if late else "")
     if found:
+        requests_of(address).create(REQUESTS, (), {"bucket": "-1"})
         _write(requests_of(address), {query: batch for query, (batch, _) in found.items()})
     return {query: count for query, (_, count) in found.items()}
 

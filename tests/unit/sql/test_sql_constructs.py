@@ -151,9 +151,6 @@ ENDING = (
 )  # fmt: skip
 NONE = (
     ("SELECT CUMULATE(order_time, INTERVAL '1' DAY) FROM orders", "FROM CUMULATE(TABLE"),
-    ("SELECT * FROM orders MATCH_RECOGNIZE (PARTITION BY customer_id ORDER BY order_time MEASURES "
-     "A.price AS p ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+) DEFINE A AS "
-     "A.price > 1) AS m", "MATCH_RECOGNIZE"),
     ("SELECT * FROM orders PIVOT (SUM(price) FOR customer_id IN (1, 2))", "PIVOT"),
     ("SELECT * FROM orders UNPIVOT (v FOR k IN (price, order_id))", "UNPIVOT"),
     ("SELECT price FROM orders TABLESAMPLE BERNOULLI (10)", "TABLESAMPLE"),

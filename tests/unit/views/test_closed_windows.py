@@ -20,7 +20,7 @@ from tests.unit.runtime.local_pipeline import LocalPipeline
 from tests.unit.views.view_session import ViewSession, bag
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
@@ -638,8 +638,68 @@ def test_a_pipeline_writes_windows_and_late_rows_once(step: str, tmp_path: Path)
         (start + MINUTE, 1), (start + MINUTE, 1), (start + 2 * MINUTE, 1)
     ]  # fmt: skip
     assert audit(shop.options, view).equal
-    with pytest.raises(TableError, match="rows that came too late for their windows"):
-        request_replay(shop.options, "default.t__late")
+    assert list(request_replay(shop.options, "default.t__late").values()) == [1]
+    assert not request_replay(shop.options, "default.t__late")
+    with failing_at(f"{step}:2:{view}"):
+        shop.run(script)
+    shop.run(script)
+    assert sorted((row["b"], row["n"]) for row in shop.rows("t")) == [
+        (start + MINUTE, 1), (start + MINUTE, 1), (start + MINUTE, 2), (start + 2 * MINUTE, 1)
+    ]  # fmt: skip
+    assert audit(shop.options, view).equal
+
+
+@pytest.mark.parametrize(
+    ("case", "seed"),
+    [
+        pytest.param(case, seed, marks=() if seed == 0 else pytest.mark.soak)
+        for seed in range(20)
+        for case in ("closed", "keyed", "sessions", "keyed sessions", "joined")
+    ],
+)
+def test_late_rows_are_read_again(case: str, seed: int, tmp_path: Path) -> None:
+    """After a replay of all late rows, the result is that of a SELECT without a watermark."""
+    rng, session = random.Random(seed), ViewSession(tmp_path / "lake")
+    session.execute(TABLES)
+    keyed = case.startswith("keyed")
+    if keyed:
+        session.execute(KEYED)
+    gap = "SESSION(TABLE {} PARTITION BY k, DESCRIPTOR(ts), INTERVAL '20' SECOND)"
+    query = (
+        f"SELECT {BY}, k, COUNT(*), SUM(v) FROM "
+        f"{(gap if 'sessions' in case else HOPPED).format('events')} GROUP BY {BY}, k"
+    )
+    if case == "joined":
+        query = CASES[4].query.format("events", "bookings").replace("LEFT", "")
+    view = ClosedView(session, query, MINUTE if keyed else None)
+    view.run(NOW, "")
+    at, tables, requested = datetime(2026, 1, 1), dict[str, Counter[Row]](), 0
+    for batch in range(1, 10):
+        at += timedelta(seconds=rng.choice((0, 40, 90, 200)))
+        for table in ("events", "bookings")[: 1 + (case == "joined")]:
+            tables[table], _ = change(rng, table, tables.get(table, Counter()), at, session)
+        if batch in (4, 7, 9):
+            for late in view.spec.auxiliary_tables:
+                requested += sum(request_replay(session.warehouse, late.identifier).values())
+        view.run(NOW + batch * 2_000, rng.choice(("", "before", "between")))
+        view.check_audit()
+        if rng.random() < 0.3:
+            session.restart()
+            view.restart()
+    for late in view.spec.auxiliary_tables:
+        request_replay(session.warehouse, late.identifier)
+    view.run(NOW + 30_000, "")
+    view.check_audit()
+    assert requested or seed
+    final, expected = view.spec.final_at(view.offset), session.rows(query)
+    assert final is not None
+    if keyed:
+        assert view.result() == expected
+        return
+    ends = {row: row[case != "joined"] - MILLISECOND * ("sessions" not in case) for row in expected}
+    passed = datetime(1970, 1, 1) + final * MILLISECOND
+    closed = Counter({row: n for row, n in expected.items() if ends[row] <= passed})
+    assert (closed or seed) and closed <= view.result(), closed - view.result()
 
 
 def test_windows_over_processing_time_have_the_rows_as_they_were_read(tmp_path: Path) -> None:

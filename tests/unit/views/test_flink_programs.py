@@ -22,7 +22,7 @@ _LEAST_EQUAL = 120
 _MOST_REFUSED = 4
 """But for those with `_LATER` in their reason."""
 _LATER = (
-    "windows over processing time", "_PROCTIME", "FOR SYSTEM_TIME AS OF", "MATCH_RECOGNIZE",
+    "windows over processing time", "_PROCTIME", "FOR SYSTEM_TIME AS OF",
     "CURRENT_WATERMARK", "LATERAL TABLE", "inlineFunction",
 )  # fmt: skip
 _TIME = (

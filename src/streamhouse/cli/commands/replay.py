@@ -1,4 +1,4 @@
-"""`streamhouse replay`: has bad records read again, after the script was corrected."""
+"""`streamhouse replay`: has bad records or late rows read again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ def replay(
     option: list[str] | None = None,
     as_json: bool = False,
 ) -> None:
-    """Have the queries that left out bad records read them again, each once.
+    """Have the queries that left out bad records or late rows read them again, each once.
 
-    Correct the script first. The next run of a query, or the running one, reads the records
-    together with new ones, in one of its batches. Records that are still bad get into the table
-    again.
+    Correct the script first if records are bad. The next run of a query, or the running one, reads
+    the records together with new ones, in one of its batches. Records that are still bad get into
+    the table again. Late rows correct their windows; a target that takes inserts only gets the
+    corrected windows once more.
     """
     from streamhouse.runtime.replay_requests import request_replay
 
@@ -27,7 +28,7 @@ def replay(
     if as_json:
         print(json.dumps({"records": total, "queries": len(counts)}))
     elif not total:
-        print(f"{table}: no bad records are left to replay")
+        print(f"{table}: no records are left to replay")
     else:
         plural = "query reads" if len(counts) == 1 else "queries read"
         print(

@@ -86,13 +86,15 @@ class ClosedWindows:
 
     `watermarks`: for each table with a WATERMARK, a query of its greatest value. `column` is one of
     the result from which the last moment of a row's window follows, `offset_ms` later; empty if
-    there is none.
+    there is none. `seen` is the query of all closed windows without late rows; it reads
+    `late_table`s.
     """
 
     late: tuple[LateRows, ...]
     watermarks: tuple[BoundedQuery, ...]
     column: str = ""
     offset_ms: int = 0
+    seen: BoundedQuery | None = None
 
     @property
     def delay_ms(self) -> int:
@@ -103,8 +105,8 @@ class ClosedWindows:
         """A resolver that also finds the tables of late rows."""
         return _LateTables(resolver, self.late)
 
-    def placed(self, result: Operator) -> ClosedWindows:
-        """The same for the tree of its result.
+    def placed(self, result: Operator, seen: BoundedQuery) -> ClosedWindows:
+        """The same for the tree of its result, with the query `seen`.
 
         Raises `UnsupportedSqlError` if operators combine rows of different windows.
         """
@@ -125,10 +127,9 @@ class ClosedWindows:
         sizes = {late.window.size for late in self.late}
         offsets = {"time": 0, "end": -1, "start": min(sizes) - 1}
         known = [name for name, role in roles.items() if role != "start" or len(sizes) == 1]
-        if not known:
-            return self
-        column = min(known, key=lambda name: offsets[roles[name]])
-        return replace(self, column=column, offset_ms=offsets[roles[column]])
+        column = min(known, key=lambda name: offsets[roles[name]], default="")
+        offset_ms = offsets[roles[column]] if column else 0
+        return replace(self, column=column, offset_ms=offset_ms, seen=seen)
 
 
 def closing_tree(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
@@ -258,7 +259,7 @@ def _roles(operator: Operator) -> Mapping[str, str]:
     if isinstance(operator, Filter) and closed_windows.AFTER in operator.condition:
         found = [name.replace('""', '"') for name in _CLOSED.findall(operator.condition)]
         return dict(zip(found, ("end", "time", "start"), strict=False))
-    if not operator.inputs or isinstance(operator, QueryBlock):
+    if not operator.inputs or (isinstance(operator, QueryBlock) and operator.by is None):
         reason = operator.reason if isinstance(operator, QueryBlock) else operator.describe()
         raise NotClosedError(f"{reason} is outside of windows")
     inputs = [_roles(each) for each in operator.inputs]

@@ -32,6 +32,7 @@ from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.set_operation import SetKind, SetOperation
 from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.parser.matched_rows import INPUT, MATCHED
 from streamhouse.sql.plan import BoundedScan
 from streamhouse.sql.select_parts import conjuncts, with_expressions
 
@@ -100,6 +101,8 @@ class _Query:
         if with_ is None:
             return self._body(tree)
         body = tree.copy()
+        if isinstance(body, exp.Select) and MATCHED in body.meta:
+            return self._matches(body)
         body.set("with_", None)
         return _Query(self._with(with_), self._domain).operator(body)
 
@@ -116,6 +119,17 @@ class _Query:
                 operator = checked(Project(operator, items))
             sources.queries[cte.alias.lower()] = operator
         return sources
+
+    def _matches(self, select: exp.Select) -> Operator:
+        """The matches of MATCH_RECOGNIZE: SQL over the partitions of its input."""
+        source, *_ = select.args["with_"].expressions
+        operator = self._alone(source.this)
+        source.pop()
+        by = tuple(column for column in operator.columns if column in select.meta[MATCHED])
+        names = tuple(_unique([each.alias_or_name for each in select.selects]))
+        reason = "MATCH_RECOGNIZE"
+        block = QueryBlock(generate(select), (INPUT,), (operator,), names, reason, by=by)
+        return checked(block)
 
     def _body(self, tree: exp.Expr) -> Operator:
         match tree:

@@ -15,6 +15,7 @@ from streamhouse.operators.planning.closed_windows import (
     ClosedWindows,
     closed_plan,
     closing_tree,
+    seen_query,
 )  # fmt: skip
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.sink import Sink
@@ -126,8 +127,8 @@ def plan_view(
         named = TableInfo(("view",), tuple(Column(name, kind) for name, kind in kinds))
         final, bounded = planned_into(analyzed, named)
         result = tree_of(final, bounded.scans)
-    if windows is not None:
-        windows = windows.placed(result)
+        if windows is not None:
+            windows = windows.placed(result, seen_query(query, resolver, windows, named))
     never = result.not_null | set(key)
     columns = tuple(replace(column, nullable=column.name not in never) for column in named.columns)
     # Of rows that leave a window for another one, both windows have a row.
@@ -170,13 +171,14 @@ def plan_view_into(
         analyzed = _analyzed(query, resolver, windows)
         final, bounded = planned_into(analyzed, target, columns)
         result = tree_of(final, bounded.scans)
-    if windows is not None:
-        windows = windows.placed(result)
-        if target.primary_key and not windows.column:
-            raise UnsupportedSqlError(
-                "table.exec.emit.allow-lateness needs the windows of the rows of "
-                f"{target.name[-1]}; add window_end to the SELECT and to the table"
-            )
+        if windows is not None:
+            seen = seen_query(query, resolver, windows, target, columns)
+            windows = windows.placed(result, seen)
+    if windows is not None and target.primary_key and not windows.column:
+        raise UnsupportedSqlError(
+            "table.exec.emit.allow-lateness needs the windows of the rows of "
+            f"{target.name[-1]}; add window_end to the SELECT and to the table"
+        )
     key = target.primary_key
     sink = Sink(result, key, not key or _covers(result, key))
     plan = _plan(analyzed, bounded, target.columns, sink)

@@ -10,12 +10,13 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import Batches, opened, warehouse_scanner
+from streamhouse.duckdb_engine import Batches, Scanner, opened, warehouse_scanner
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.operators.planning.closed_windows import LATE, seen_query
+from streamhouse.operators.planning.closed_windows import LATE
 from streamhouse.operators.planning.view_plan import plan_view_into
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -36,14 +37,18 @@ from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec, table_key
-from streamhouse.runtime.views.windows.late_changes import NOW_MS, recorded
+from streamhouse.runtime.views.windows.late_changes import (
+    NOW_MS,
+    all_recorded,
+    scanner_of_late,
+)  # fmt: skip
 from streamhouse.runtime.views.windows.watermarks import of_later_windows
 from streamhouse.source import Offset
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.expressions.zones import UTC, ZONE_OPTION
-from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
+from streamhouse.sql.plan import BoundedScan, TableInfo
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView
 
@@ -168,11 +173,11 @@ class Comparison:
         target = TableInfo(("view",), tuple(self._columns))
         columns = spec.select[1] if spec.select is not None else ()
         windows = spec.plan.windows
-        self._query: BoundedQuery = (
-            analyze_bounded(Query(text, _START), session, target, columns)
-            if windows is None
-            else seen_query(Query(text, _START), session, windows, target, columns)
-        )
+        if windows is None:
+            self._query = analyze_bounded(Query(text, _START), session, target, columns)
+        else:
+            assert windows.seen is not None
+            self._query = windows.seen
         self._offset: Offset = {}
         self._writer: str | None = None
 
@@ -205,8 +210,6 @@ class Comparison:
         return None
 
     def _scan(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        if scan.table.connector == LATE:
-            return self._late(scan)
         address = self._spec.address(scan)
         if address is None:
             return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
@@ -220,13 +223,6 @@ class Comparison:
             )
         return table.read_schema(columns), lambda: _rows(table, snapshot, columns)
 
-    def _late(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        """The late rows of a table function up to the offset."""
-        end, name = self._offset, scan.table.name[-1]
-        tables = [recorded(at, n, self._writer, end) for n, at in enumerate(self._spec.late)]
-        found = next(each[name] for each in tables if name in each)
-        return found.schema, found.to_batches
-
     def _compared(self, snapshot: int | None) -> tuple[int, tuple[Difference, ...]]:
         """The number of the view's rows, and the differences."""
         names = [column.name for column in self._columns]
@@ -237,10 +233,12 @@ class Comparison:
         listed = ", ".join(map(quote, names))
         now_ms = int(self._offset["now"]) if self._spec.plan.windows is None else NOW_MS
         with opened(
-            self._query, self._scan, threads=1, now_ms=now_ms, more={_VIEW: kept}
-        ) as connection:
+            self._query, self._scanner(), threads=1, now_ms=now_ms,
+            more={_VIEW: kept, **self._late_before_replays},
+        ) as connection:  # fmt: skip
             connection.execute(f"CREATE TEMP TABLE actual AS SELECT {listed} FROM {_VIEW}")
-            connection.execute(f"CREATE TEMP TABLE expected AS SELECT {listed} FROM {self._sql}")
+            sql = " UNION ALL ".join(f"SELECT {listed} FROM {each}" for each in self._written)
+            connection.execute(f"CREATE TEMP TABLE expected AS {sql}")
             if self._spec.plan.keyless:
                 others = self._written_by_others(snapshot or 0)
                 later = self._computed(iter(others.to_batches()))
@@ -283,11 +281,49 @@ class Comparison:
         return of_later_windows(rows, windows, self._spec.plan.zone, self._since)
 
     @property
-    def _sql(self) -> str:
-        """The SELECT as a relation; of rows with the same declared key the greatest one."""
-        plan = self._spec.plan
-        at = self._spec.final_at(self._offset) if plan.appends else FOREVER
-        sql = f"({between(self._query.sql, self._since, at)}) AS made"
+    def _replays(self) -> list[Offset]:
+        """The times that late rows were read again, if each has appended what it changed."""
+        replays: list[Offset] = self._offset.get("replays", [])
+        return replays if self._spec.plan.appends else []
+
+    def _scanner(self) -> Scanner:
+        """A scanner that also reads the rows that are late at the offset."""
+        return scanner_of_late(self._scan, all_recorded(self._spec, self._writer, self._offset))
+
+    @property
+    def _late_before_replays(self) -> dict[str, tuple[pa.Schema, Batches]]:
+        """The scans of late rows as they were before each replay."""
+        found = {}
+        for number in range(len(self._replays)):
+            before = self._offset | {"replays": self._replays[:number]}
+            scanner = scanner_of_late(self._scan, all_recorded(self._spec, self._writer, before))
+            for scan in self._query.scans:
+                if scan.table.connector == LATE:
+                    found[f"{scan.relation}_before_{number}"] = scanner(scan)
+        return found
+
+    @property
+    def _written(self) -> Iterator[str]:
+        """The relations of the rows that batches have written, in turn between the replays."""
+        since, replays = self._since, self._replays
+        last = self._spec.final_at(self._offset) if self._spec.plan.appends else FOREVER
+        ends = [since, *(replay["final"] for replay in replays), last]
+        for number, (before, after) in enumerate(pairwise(ends)):
+            yield self._sql(number, before, after)
+            if number:
+                new, old = (self._sql(each, since, before) for each in (number, number - 1))
+                yield f"(SELECT * FROM {new} EXCEPT ALL SELECT * FROM {old}) AS replayed"
+
+    def _sql(self, replays: int, before: int | None, after: int | None) -> str:
+        """The SELECT after so many replays; of rows with the same declared key the greatest one."""
+        plan, query = self._spec.plan, between(self._query.sql, before, after)
+        if replays < len(self._replays):
+            for scan in self._query.scans:
+                if scan.table.connector == LATE:
+                    query = query.replace(
+                        quote(scan.relation), quote(f"{scan.relation}_before_{replays}")
+                    )
+        sql = f"({query}) AS made"
         if plan.unique:
             return sql
         order = ", ".join(f"{quote(c.name)} DESC NULLS LAST" for c in self._columns)

@@ -5,8 +5,10 @@ An offset is `{"batch", "now", "view", "vector"}`: the number of the batch that 
 and a position in each input table: its newest snapshot, when that was committed, and the table's
 identity. The identity is a digest of the first schema, which differs for a table that was dropped
 and created again. Windows that wait for a watermark add it (`runtime.views.windows.watermarks`),
-`open_since`, before which no row was in an open session when the batch began (epoch ms), and
-`since`: the first batch of the query, and by which watermark windows were final before it.
+`open_since`, before which no row was in an open session when the batch began (epoch ms), `since`:
+the first batch of the query, and by which watermark windows were final before it, and `replays` if
+late rows were read again: for each time by which watermark windows were `final`, and up to which
+batch rows are `late` no more, by the names of their tables.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from streamhouse.connectors.bad_records import DeadLetterReplays
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.table_identity import Identity
@@ -44,6 +47,10 @@ class ViewPlanner:
         self._identities: dict[str, Identity] = {}
         self._target: Identity | None = None
         self._watermarks = None if spec.plan.windows is None else Watermarks(spec)
+        self._requests = {
+            each.identifier: DeadLetterReplays(each, spec.query_id)
+            for each in spec.auxiliary_tables
+        }
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next refresh; `start` if no input has changed and none is due."""
@@ -59,7 +66,7 @@ class ViewPlanner:
             return start
         end = {"batch": next_batch(start), "now": now, **newest}
         if self._folder is not None and self._spec.plan.windows is not None:
-            same = start.get("view") == end["view"]
+            same = all(start.get(part) == end.get(part) for part in ("view", "replays"))
             end["open_since"] = noted(self._folder / OPEN_SINCE, start) if same else None
         return end
 
@@ -72,7 +79,16 @@ class ViewPlanner:
         if start and start.get("view") != newest["view"]:
             since = {"batch": next_batch(start), "final": self._spec.final_at(before)}
         watermark = watermarks.after(before, newest["vector"], now)
-        return {"watermark": watermark, "since": since}
+        return {"watermark": watermark, "since": since, **self._replays(start)}
+
+    def _replays(self, start: Offset) -> dict[str, Any]:
+        """The part of an offset with the late rows that are late no more, if there are some."""
+        known: list[dict[str, Any]] = start.get("replays", [])
+        asked = {name: each.requested() for name, each in self._requests.items() if start}
+        late = {name: batch for name, batch in asked.items() if batch >= 0}
+        if late and (not known or late != known[-1]["late"]):
+            known = [*known, {"final": self._spec.final_at(start), "late": late}]
+        return {"replays": known} if known else {}
 
     def newest(self, start: Offset) -> Offset:
         """What a refresh would compute now, and from what: the parts `view` and `vector`."""
@@ -124,7 +140,7 @@ class ViewPlanner:
 
     def caught_up(self, start: Offset) -> bool:
         """Whether the inputs have the rows that the refresh up to `start` has read."""
-        return bool(start) and self._is_current(start, self.newest(start))
+        return bool(start) and self._is_current(start, self.newest(start) | self._replays(start))
 
     def lag(self, start: Offset) -> Lag | None:
         """The seconds since the last refresh began, if an input has changed since; else 0."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamhouse import errors
 from streamhouse.connectors.base import Message
-from streamhouse.duckdb_engine import Limits
+from streamhouse.duckdb_engine import Limits, Scanner
 from streamhouse.errors import DataLossError
 from streamhouse.operators.trees.recompute import Recompute
 from streamhouse.paimon.read.table import Table
@@ -35,11 +35,12 @@ from streamhouse.runtime.views.incremental import (
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.net_change import UnknownChangeError, check_history
 from streamhouse.runtime.views.spec import Strategy, ViewSpec
-from streamhouse.runtime.views.windows.late_changes import NOW_MS
+from streamhouse.runtime.views.windows.late_changes import NOW_MS, all_recorded, scanner_of_late
 from streamhouse.runtime.views.windows.late_rows import LateWriter
 from streamhouse.runtime.views.windows.watermarks import of_later_windows
 from streamhouse.source import Offset, of_kind
-from streamhouse.sql.batch.closed_windows import FOREVER, between
+from streamhouse.sql.batch.closed_windows import AFTER, FOREVER, between
+from streamhouse.sql.plan import BoundedQuery
 from streamhouse.state.segment import StateError
 
 log = logging.getLogger("streamhouse.views")
@@ -221,6 +222,7 @@ class RefreshTask:
                 "it has rows of windows, but its checkpoint is lost, so it is not known which "
                 f"windows come next; {FROM_SCRATCH}"
             )
+        yield from (each for each in self._replayed(table) if each[0] == "+I")
         windows = [late.window for late in spec.plan.windows.late]
         if after is None or (
             before is not None and not any(each.ends_between(before, after) for each in windows)
@@ -232,6 +234,38 @@ class RefreshTask:
         for batch in recompute.whole(tables, NOW_MS):
             yield "+I", batch
         self.open_since = self._late.open_since(after)
+
+    def _replayed(self, table: Table) -> Changes:
+        """What late rows that are read again change in windows that were final before the batch."""
+        spec, (start, end) = self._spec, (self._known.start, self._task.end)
+        if not start or start.get("replays") == end.get("replays"):
+            return
+        query = self._of_final(end["replays"][-1]["final"])
+        recompute = Recompute(replace(spec.plan, query=query))
+
+        def without_late(replays: Offset) -> Scanner:
+            late = all_recorded(spec, spec.query_id, start | replays)
+            return scanner_of_late(ViewInputs(spec, start).scanner(query), late)
+
+        def kept() -> Iterator[pa.RecordBatch]:
+            for batch in recompute.whole(without_late({}), NOW_MS):
+                rows = pa.Table.from_batches([batch])
+                yield from conformed(rows, table.arrow_schema).to_batches()
+
+        tables = without_late({"replays": end["replays"]})
+        yield from recompute.changes(tables, NOW_MS, (table.arrow_schema, kept))
+
+    def _of_final(self, final: int) -> BoundedQuery:
+        """The query of the windows that were final at a watermark, without late rows."""
+        plan = self._spec.plan
+        assert plan.windows is not None and plan.windows.seen is not None
+        query = replace(plan.windows.seen, sql=between(plan.windows.seen.sql, None, final))
+        if not plan.hidden:
+            return query
+        # Equal rows that several batches write have keys of their own.
+        batch = f"'{final}-{self._task.batch}'"
+        sql = plan.tree.whole([f"({query.sql})"]).replace(f"getvariable('{AFTER}')", batch)
+        return replace(query, sql=sql, output=plan.tree.columns)
 
     def _of_windows(self, before: int | None, after: int | None) -> Recompute:
         query = self._spec.plan.query
@@ -249,6 +283,7 @@ class RefreshTask:
             rows = iter(()) if latest is None else table.read(snapshot=latest)
             return of_later_windows(rows, windows, spec.plan.zone, before)
 
+        yield from self._replayed(table)
         recompute = self._of_windows(before, FOREVER)
         tables = self._late.scanner(self._inputs.scanner(recompute.plan.query))
         yield from recompute.changes(tables, NOW_MS, (table.arrow_schema, kept))

@@ -25,6 +25,7 @@ from streamhouse.sql.batch import (
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits, zones
 from streamhouse.sql.expressions.binder import BindError, Relations, describe, generate, refusal
 from streamhouse.sql.functions.expression_builders import column_of, quoted
+from streamhouse.sql.functions.row_patterns import FUNCTION
 from streamhouse.sql.literal_rows import LiteralRows
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.parser import hints
@@ -181,6 +182,7 @@ def analyze_tree(
         row_comparisons.rows_in_correlated_queries(named)
         lowered = lowering.lower(parsed.script, named, scans.relations, True, scans.declared, zone)
         aggregates.compensate(lowered)
+        _write_conditions(parsed, lowered)
         final = pushdown_projections(lowered)
         window_slices.aggregate_slices(final, scans.relations)
     except OptimizeError as error:
@@ -188,6 +190,21 @@ def analyze_tree(
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
     return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans), zone)
+
+
+def _write_conditions(parsed: Parsed, tree: exp.Expr) -> None:
+    """Let the function of MATCH_RECOGNIZE get the SQL of its conditions, not their results."""
+    for node in list(tree.find_all(exp.Anonymous)):
+        if node.name == FUNCTION:
+            for condition in node.expressions[2:]:
+                sql = generate(condition.unnest())
+                if functions_in(condition) or "getvariable" in sql.lower():
+                    message = (
+                        "a condition of DEFINE that depends on the rows matched before has no "
+                        "Python function and no current time; compute these in a subquery"
+                    )
+                    raise node_errors.unsupported(parsed.script, condition, message)
+                condition.replace(exp.Literal.string(sql))
 
 
 _SELECT_ARGS = (

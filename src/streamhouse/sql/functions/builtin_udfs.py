@@ -27,6 +27,7 @@ from sqlglot import exp
 from streamhouse.sql.functions import java_times, json_results
 from streamhouse.sql.functions.expression_builders import call, cast, text_of
 from streamhouse.sql.functions.java_numbers import java_double, java_float
+from streamhouse.sql.functions.row_patterns import Matches
 
 PREFIX = "flink_"
 _DECIMAL_DIGITS = 2 * 38
@@ -75,6 +76,7 @@ def positional(count: int) -> inspect.Signature:
 def arrow_call(name: str, *args: exp.Expr) -> exp.Expr:
     """A call of one of `FUNCTIONS`, with its arguments cast to the parameter types."""
     function = FUNCTIONS[name]
+    assert function.parameters is not None
     pairs = zip(args, function.parameters, strict=True)
     arguments = (text_of(arg) if kind == "VARCHAR" else cast(arg, kind) for arg, kind in pairs)
     return cast(call(PREFIX + name, *arguments), function.result)
@@ -104,7 +106,7 @@ def register(
         connection.create_function(
             PREFIX + name,
             function,
-            list(function.parameters),
+            None if function.parameters is None else list(function.parameters),
             function.result,
             type=PythonUDFType.ARROW,
             null_handling=FunctionNullHandling.SPECIAL,
@@ -382,9 +384,9 @@ _OF_NULLS: dict[str, tuple[str, Callable[..., Any]]] = {
     "parse_url": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", _parse_url),
 }
 """Functions that take nulls."""
-FUNCTIONS: dict[str, ArrowFunction] = {
+FUNCTIONS: dict[str, ArrowFunction | Matches] = {
     name: ArrowFunction(tuple(kinds.split(", ")), result, compute, table is _OF_NULLS)
     for table in (_TABLE, _OF_NULLS)
     for name, (signature, compute) in table.items()
     for kinds, _, result in (signature.partition(" -> "),)
-}
+} | {"match_rows": Matches(register)}

@@ -21,8 +21,9 @@ from streamhouse.sql import functions
 from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import texts
 from streamhouse.sql.parser.group_windows import GROUP_WINDOWS
+from streamhouse.sql.parser.match_recognize import MatchRecognizeParser
+from streamhouse.sql.parser.matched_rows import PATTERN_FUNCTIONS
 from streamhouse.sql.parser.strict_parser import FlinkParseError
-from streamhouse.sql.parser.window_tables import WindowTablesParser
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.call import declared_call
 from streamhouse.sql.udf.function import NONE, Declaration, Declarations
@@ -91,13 +92,13 @@ class Flink(Dialect):
             """As `tokenize`, for a part of a script; tokens have their offsets in the script."""
             return _with_hints(script, start, end, super().tokenize)
 
-    class Parser(WindowTablesParser):
+    class Parser(MatchRecognizeParser):
         declared: Declarations = NONE
         """The Python functions that the script has declared, by lower-case name."""
 
         TABLE_ALIAS_TOKENS = parser.Parser.TABLE_ALIAS_TOKENS - {TokenType.MATCH_CONDITION}
         IS_PREDICATE_PRECEDENCE = parser.IsPredicatePrecedence.COMPARISON
-        FUNCTIONS = {**functions.BUILDERS, **GROUP_WINDOWS}
+        FUNCTIONS = {**functions.BUILDERS, **GROUP_WINDOWS, **PATTERN_FUNCTIONS}
         FUNCTION_PARSERS = {
             name: parser.Parser.FUNCTION_PARSERS[name]
             for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")

@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.nesting_depth import TOO_DEEP, allow_depth, balanced
-from streamhouse.sql.parser import group_windows, unsupported_constructs
+from streamhouse.sql.parser import group_windows, matched_rows, unsupported_constructs
 from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.parser.parse_errors import sql_error
 from streamhouse.sql.parser.strict_parser import FlinkParseError
@@ -93,6 +93,7 @@ def parse_tokens(
     query = balanced(tree[0])
     _check_reads_only(script, tokens, query)
     group_windows.rewrite(script, query)
+    matched_rows.check_calls(script, query)
     unsupported_constructs.check(script, query, tokens[0].start, tokens[-1].end + 1)
     if any(not select.expressions for select in query.find_all(exp.Select)):
         raise script.error("SELECT needs at least one column", tokens[0].start, tokens[0].end + 1)

@@ -70,11 +70,6 @@ class StrictParser(parser.Parser):
             raise errors[0]
         return parsed
 
-    def _parse_match_recognize(self) -> exp.MatchRecognize | None:
-        if self._curr.token_type == TokenType.MATCH_RECOGNIZE:
-            self.refuse(_CLAUSES["match"])
-        return None
-
     def _parse_pivots(self) -> Any:
         if self._curr.token_type in (TokenType.PIVOT, TokenType.UNPIVOT):
             if self._next.token_type == TokenType.L_PAREN:

@@ -56,17 +56,26 @@ def recorded(
 ) -> dict[str, pa.Table]:
     """The late rows of a table function up to an offset, for each kind by `late_table`.
 
-    Those that came before the query was changed are late no more: see `ViewSpec.continued`.
+    Those that came before the query was changed are late no more: see `ViewSpec.continued`. So are
+    those that were read again: see `ViewPlanner.replays`.
     """
-    table = address.open()
+    table, replays = address.open(), end.get("replays")
+    replayed = replays[-1]["late"].get(address.identifier, -1) if replays else -1
     own = (
         (pc.field("_query") == query_id)
+        & (pc.field("_batch") > replayed)
         & (pc.field("_input") == number)
         & (pc.field("_batch") >= end.get("since", {"batch": 0})["batch"])
         & (pc.field("_batch") <= end["batch"])
     )
     rows = pa.Table.from_batches(list(table.read()), table.read_schema()).filter(own)
     return {late_table(number, kind): rows.filter(pc.field("_kind") == kind) for kind in KINDS}
+
+
+def all_recorded(spec: ViewSpec, query_id: str | None, end: Offset) -> dict[str, pa.Table]:
+    """The late rows of all table functions, as `recorded`."""
+    tables = (recorded(at, n, query_id, end) for n, at in enumerate(spec.late))
+    return {name: rows for each in tables for name, rows in each.items()}
 
 
 class LateChanges:

@@ -1,0 +1,244 @@
+"""Finds the matches of MATCH_RECOGNIZE: the function that DuckDB calls with the rows of partitions.
+
+A pattern is a program of steps, which a thread follows and takes back when it fails, as a regular
+expression does. So the match is the first one that the pattern prefers: a greedy quantifier takes
+rows first, a reluctant one leaves them. Whether a row may be of a variable is known before, or
+depends on the rows that were matched so far: then DuckDB evaluates the condition, for all
+partitions at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.duckdb_database import open_database
+
+FUNCTION = "flink_match_rows"
+ROWS, REQUEST, PLACE, VARIABLE = "match$rows", "match$request", "match$place", "match$variable"
+"""The relation over which conditions are evaluated, and its columns beside those of the rows."""
+TIME, IS = "match$time", "match$is_"
+"""The columns of rows with their times in microseconds, and with the conditions of variables."""
+NUMBER = "number"
+RESULT = f"STRUCT({NUMBER} INTEGER, place BIGINT, variable VARCHAR)[]"
+_RESULT = pa.list_(
+    pa.struct([("number", pa.int32()), ("place", pa.int64()), ("variable", pa.string())])
+)
+Step: TypeAlias = tuple[Any, ...]
+"""("row", variable), ("split", first, second): try both in this order, or ("jump", to): so many
+steps on. After the last step there is a match."""
+Path: TypeAlias = tuple[str, ...]
+"""The variables of the rows of a match, from its first row on."""
+_AT_ONCE, _MOST_ROWS = 512, 100_000
+"""How many conditions are evaluated at once, and of how many rows, if one partition waits."""
+_Asked: TypeAlias = tuple[int, Path]
+_Search: TypeAlias = Generator[_Asked, bool | None, Any]
+"""Yields the first row of a match and the variables of its rows, and gets whether the condition of
+the last one is true."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A pattern: its `steps`, and after which row the next match may begin.
+
+    `known` are the variables whose conditions are columns of the rows, `asked` those whose
+    conditions are evaluated over `ROWS`; others may be any row. `skip`: `PAST` or `NEXT`, or
+    `FIRST` or `LAST` of the `skip_to` variables. `within_us`: a match is shorter than that; 0: of
+    any length.
+    """
+
+    steps: Sequence[Step]
+    skip: str = "PAST"
+    skip_to: Sequence[str] = ()
+    within_us: int = 0
+    known: Sequence[str] = ()
+    asked: Sequence[str] = ()
+
+    def text(self) -> str:
+        """The program as an argument of the function."""
+        return json.dumps(asdict(self))
+
+
+class Matches:
+    """The function over Arrow: a program, lists of rows, and the SQL of each `asked` condition."""
+
+    parameters = None
+    result = RESULT
+
+    def __init__(self, register: Callable[[duckdb.DuckDBPyConnection, str], None]) -> None:
+        """`register`: registers the functions that conditions call."""
+        self._register = register
+
+    def __call__(self, *columns: pa.ChunkedArray) -> pa.Array:
+        programs, rows, *texts = (column.combine_chunks() for column in columns)
+        found: list[Any] = []
+        if len(rows):
+            program = Program(**json.loads(programs[0].as_py()))
+            asked = dict(zip(program.asked, (text[0].as_py() for text in texts), strict=True))
+            with contextlib.closing(open_database(threads=1, async_threads=0)) as connection:
+                self._register(connection, " ".join(asked.values()))
+                found = _Partitions(program, asked, rows).matches(connection)
+        return pa.array(found, _RESULT)
+
+
+class _Partitions:
+    """The rows of several partitions, each in order."""
+
+    def __init__(self, program: Program, asked: Mapping[str, str], rows: pa.ListArray) -> None:
+        self._program, self._asked = program, asked
+        self._ends = rows.offsets.to_numpy() - rows.offsets[0].as_py()
+        self._valid = rows.is_valid().to_pylist()
+        table = pa.Table.from_struct_array(rows.flatten())
+        self._known = {name: table.column(IS + name).to_pylist() for name in program.known}
+        self._times = table.column(TIME).to_pylist() if program.within_us else []
+        self._rows = table
+
+    def matches(self, connection: duckdb.DuckDBPyConnection) -> list[Any]:
+        """For each partition its matched rows, by the number of the match."""
+        searches = {
+            at: self._search(int(self._ends[at]), int(self._ends[at + 1]))
+            for at, valid in enumerate(self._valid)
+            if valid
+        }
+        found: list[Any] = [None] * len(self._valid)
+        waiting: dict[int, _Asked | None] = dict.fromkeys(searches)
+        answers: dict[_Asked, bool] = {}
+        while waiting:
+            asked: dict[int, _Asked] = {}
+            for at, before in waiting.items():
+                answer = None if before is None else answers[before]
+                try:
+                    while (key := searches[at].send(answer)) in answers:
+                        answer = answers[key]
+                    asked[at] = key
+                except StopIteration as done:
+                    found[at] = done.value
+            waiting = dict(asked)
+            answers = self._answers(connection, [*asked.values()]) if asked else {}
+        return found
+
+    def _answers(
+        self, connection: duckdb.DuckDBPyConnection, asked: Sequence[_Asked]
+    ) -> dict[_Asked, bool]:
+        """Whether the conditions are true that are asked for, and some that are likely to be next.
+
+        A query takes about as long for one as for a hundred of them.
+        """
+        likely = [each for one in asked for each in self._likely(one, _AT_ONCE // len(asked))]
+        try:
+            return self._evaluated(connection, dict.fromkeys([*asked, *likely]))
+        except duckdb.Error:
+            # One that is not needed may have failed.
+            return self._evaluated(connection, asked)
+
+    def _likely(self, asked: _Asked, count: int) -> Iterator[_Asked]:
+        """Requests that may follow: of longer paths, and of the same path from later rows on."""
+        start, path = asked
+        longest = 4 + len(path)
+        count = min(count, _MOST_ROWS // longest)
+        for later in range(count // longest):
+            for more in range(min(longest, count)):
+                if start + later + len(path) + more <= len(self._rows) and (later or more):
+                    yield start + later, path + path[-1:] * more
+
+    def _evaluated(
+        self, connection: duckdb.DuckDBPyConnection, asked: Iterable[_Asked]
+    ) -> dict[_Asked, bool]:
+        found: dict[_Asked, bool] = {}
+        by_variable: dict[str, list[_Asked]] = {}
+        for each in asked:
+            by_variable.setdefault(each[1][-1], []).append(each)
+        for variable, requests in by_variable.items():
+            lengths = [len(path) for _, path in requests]
+            firsts = np.repeat([start for start, _ in requests], lengths)
+            places = np.concatenate([np.arange(length) for length in lengths])
+            table = self._rows.take(pa.array(firsts + places))
+            more = {
+                REQUEST: pa.array(np.repeat(np.arange(len(requests)), lengths), pa.int64()),
+                PLACE: pa.array(places + 1, pa.int64()),
+                VARIABLE: pa.array([name for _, path in requests for name in path], pa.string()),
+            }
+            for name, column in more.items():
+                table = table.append_column(name, column)
+            connection.register(ROWS, table)
+            for (answer,) in connection.execute(self._asked[variable]).fetchall():
+                found[requests[answer["request"]]] = bool(answer["is"])
+        return found
+
+    def _search(self, first: int, end: int) -> _Search:
+        """The matches in the rows from `first` up to `end`."""
+        start, number, found = first, 0, []
+        while start < end:
+            path = yield from self._match(start, end)
+            if path is None:
+                start += 1
+                continue
+            number += 1
+            found += [
+                {"number": number, "place": start - first + place, "variable": variable}
+                for place, variable in enumerate(path, 1)
+            ]
+            start += self._skipped(path)
+        return found
+
+    def _match(self, start: int, end: int) -> _Search:
+        """The variables of the match that begins with a row; None if there is none."""
+        path: list[str] = []
+        threads: list[tuple[int, int, frozenset[int]]] = [(0, 0, frozenset())]
+        while threads:
+            step, length, passed = threads.pop()
+            del path[length:]
+            while step < len(self._program.steps):
+                kind, *operands = self._program.steps[step]
+                if kind == "jump":
+                    step += operands[0]
+                elif kind == "split":
+                    # Without a row in between, a loop would go on for ever.
+                    if step in passed:
+                        break
+                    passed |= {step}
+                    threads.append((step + operands[1], len(path), passed))
+                    step += operands[0]
+                elif (yield from self._may_be(operands[0], start, end, path)):
+                    path.append(operands[0])
+                    step, passed = step + 1, frozenset()
+                else:
+                    break
+            else:
+                return tuple(path)
+        return None
+
+    def _may_be(self, variable: str, start: int, end: int, path: list[str]) -> _Search:
+        """Whether the next row may be of a variable."""
+        row = start + len(path)
+        if row >= end:
+            return False
+        if self._times:
+            first, last = self._times[start], self._times[row]
+            if None in (first, last) or last - first >= self._program.within_us:
+                return False
+        if variable in self._known:
+            return self._known[variable][row]
+        if variable not in self._asked:
+            return True
+        return (yield start, (*path, variable))
+
+    def _skipped(self, path: Path) -> int:
+        """How many rows after the start of a match the next one may begin."""
+        if self._program.skip in ("PAST", "NEXT"):
+            return len(path) if self._program.skip == "PAST" else 1
+        places = [n for n, variable in enumerate(path) if variable in self._program.skip_to]
+        if not places:
+            names = ", ".join(self._program.skip_to)
+            raise ValueError(f"AFTER MATCH SKIP TO {names}: a match has no row of it")
+        place = places[0] if self._program.skip == "FIRST" else places[-1]
+        if not place:
+            raise ValueError("AFTER MATCH SKIP TO the first row of a match would find it again")
+        return place
