@@ -23,7 +23,6 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.views import incremental, task
-from streamhouse.runtime.views.merges import start_merges
 from streamhouse.state import merges
 
 _GENERATED = 40
@@ -46,7 +45,8 @@ def test_each_batch_appends_what_it_adds(
     monkeypatch.setattr(view_session, "TABLES", APPEND_ONLY)
     monkeypatch.setattr(merges, "TIER", 2)
     monkeypatch.setattr(trees, "PART_ROWS", (250_000, 1, 3)[seed % 3])
-    monkeypatch.setattr(incremental, "start_merges", lambda *given: start_merges(*given).join())
+    start = incremental.start_merges
+    monkeypatch.setattr(incremental, "start_merges", lambda *given: start(*given).join())
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     generated = [Generator(seed * 500 + n).query() for n in range(_GENERATED)]
     growing = [_DOUBLED, *rng.sample(GROWING, 3)]

@@ -19,7 +19,6 @@ from streamhouse.connectors.base import WrittenBatch
 from streamhouse.operators.trees import incremental as trees
 from streamhouse.operators.trees import recompute
 from streamhouse.runtime.views import build, incremental, task
-from streamhouse.runtime.views.merges import start_merges
 from streamhouse.source import ROW_KIND
 from streamhouse.state import merges
 from streamhouse.state.merges import mergeable
@@ -104,7 +103,8 @@ def test_what_is_kept_may_be_lost_at_any_time(
     monkeypatch.setattr(merges, "TIER", 2)
     monkeypatch.setattr(trees, "MERGED_ROWS", 5 if seed % 2 else 1_000)
     monkeypatch.setattr(trees, "PART_ROWS", 2 if seed % 3 else 1_000)
-    monkeypatch.setattr(incremental, "start_merges", lambda *given: start_merges(*given).join())
+    start = incremental.start_merges
+    monkeypatch.setattr(incremental, "start_merges", lambda *given: start(*given).join())
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     queries = {f"v{n}": query for n, query in enumerate(_SHOP)}
     views = _created(session, queries, tmp_path)

@@ -13,7 +13,6 @@ from tests.unit.views.view_session import ViewBatches, ViewSession, change
 from streamhouse.paimon.storage.files import LocalFiles
 from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.runtime.views import incremental, spec
-from streamhouse.runtime.views.merges import start_merges
 from streamhouse.state import merges
 
 _QUERY = (
@@ -75,7 +74,8 @@ def test_hosts_and_files_may_be_lost_at_any_time(
 ) -> None:
     """Batches run on random hosts and are killed; disks, objects and the store itself fail."""
     monkeypatch.setattr(merges, "TIER", 2)
-    monkeypatch.setattr(incremental, "start_merges", lambda *given: start_merges(*given).join())
+    start = incremental.start_merges
+    monkeypatch.setattr(incremental, "start_merges", lambda *given: start(*given).join())
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     view = _view(session, tmp_path)
     view.builds_late = lambda: rng.random() < 0.4

@@ -8,7 +8,10 @@ batch recomputes the view.
 from __future__ import annotations
 
 import atexit
+import logging
 import math
+import os
+import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,29 +22,36 @@ import pyarrow as pa
 
 from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.duckdb_engine import THREADS, Limits, time_sql
+from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.storage.changed_keys import MOST_SNAPSHOTS
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
-from streamhouse.operators.trees.arrangement import net
+from streamhouse.operators.trees.arrangement import Arrangement, net
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
 from streamhouse.operators.trees.drawing import whole_reason
-from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, in_parts
+from streamhouse.operators.trees.incremental import (
+    IncrementalRefresh,
+    SourceChange,
+    in_parts,
+    merge_beside,
+)
 from streamhouse.operators.trees.view_changes import bag_changes, view_changes
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import producer
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views.inputs import MEMORY, opened_alone
-from streamhouse.runtime.views.merges import start_merges
+from streamhouse.runtime.views.inputs import MEMORY, NICENESS, opened_alone
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest, Segments
+from streamhouse.state.segment import StateError
 from streamhouse.state.store import StateStore
 
 if TYPE_CHECKING:
     import duckdb
 
+log = logging.getLogger("streamhouse.views")
 SMALL_ROWS = 50_000
 """Inputs with fewer rows in all are recomputed as fast, unless that takes longer than `FAST_S`."""
 FAST_S = 0.1
@@ -286,6 +296,28 @@ class IncrementalView:
             key = table_key(address_of(self._spec, source))
             if start["vector"][key] != end["vector"][key]:
                 yield source
+
+
+def start_merges(
+    spec: ViewSpec, store: StateStore, merges: Sequence[tuple[Segments, Arrangement]]
+) -> threading.Thread:
+    """Merge segments in a thread. If its process ends first, a later batch starts it again."""
+
+    def work() -> None:
+        # On Linux this is the priority of this thread, and of those that it starts.
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        limits = Limits(memory=MEMORY)
+        try:
+            with store.merging() as alone:
+                for files, kept in merges if alone else ():
+                    with opened_alone(spec, limits, threads=1) as connection:
+                        merge_beside(connection, store, files, kept)
+        except (StreamhouseError, StateError, OSError) as error:
+            log.info("%s: kept rows were not merged: %s", spec.target.identifier, error)
+
+    thread = threading.Thread(target=work, name="merges", daemon=True)
+    thread.start()
+    return thread
 
 
 def is_committed(table: Table, query_id: str, batch: int, shared: bool = False) -> bool:
