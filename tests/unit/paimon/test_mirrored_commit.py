@@ -17,6 +17,7 @@ from streamhouse.errors import LostCommitError, StoreError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage import followed_snapshots
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
+from streamhouse.paimon.storage.metadata_mirror import folder as mirror_folder
 from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
 from streamhouse.paimon.storage.object_store.object_files import Answer, ObjectFiles
 from streamhouse.paimon.write.commit import TableCommitter
@@ -132,3 +133,15 @@ def test_an_upload_that_fails_is_no_commit(store: Store) -> None:
     store.files.failing = set()
     assert store.mirrored.commit(2, 2, store.messages)
     assert store.snapshots.texts(3, 3) == [store.text(3)]
+
+
+def test_a_folder_that_was_used_often_is_not_used_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_folder, "_MOST_HELD", 1)
+    assert store.mirrored.commit(2, 2, store.messages)
+    (published,) = store.snapshots.peer_folders
+    assert not Path(published).exists()
+    with mirror_folder.borrowed(store.files, ROOT, {"id": 0}) as folder:
+        assert folder.path != published
+        assert not folder.names()
