@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from inspect import Parameter
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from streamhouse.durable_files import replace_text
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import table_of
 from streamhouse.secret_references import resolve_secrets
@@ -103,11 +103,8 @@ def _declared(parameter: Parameter, entry: Mapping[str, Any]) -> Parameter:
 
 def write_port(path: str, port: int) -> None:
     """Write the port to a file, atomically: a reader finds all digits or no file."""
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        part.write_text(f"{port}\n")
-        part.replace(target)
+        replace_text(Path(path), f"{port}\n", durable=False)
     except OSError as error:
         raise OptionError(
             f"option '--port-file': {path} cannot be written: {error.strerror}"

@@ -228,7 +228,6 @@ def parse_scan(options: Mapping[str, str]) -> ScanOptions | None:
     return ScanOptions(options[_COLUMN], number, options.get(_LOWER), options.get(_UPPER))
 
 
-_OPTIONS = DeclaredOptions.of(__package__).options
 _RETRIES, _GUARANTEE = "sink.max-retries", "sink.delivery-guarantee"
 
 
@@ -247,7 +246,7 @@ class WriteOptions:
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """The checked options; raises `OptionError`."""
-    values = OptionValues(_OPTIONS, options)
+    values = OptionValues(OPTIONS, options)
     return WriteOptions(
         values.integer("sink.buffer-flush.max-rows", 0) or None,
         values.integer(_RETRIES, 0) if _RETRIES in options else None,
