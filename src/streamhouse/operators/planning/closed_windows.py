@@ -23,7 +23,7 @@ from streamhouse.operators.project import Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.set_operation import SetOperation
-from streamhouse.sql.batch import closed_windows, total_order
+from streamhouse.sql.batch import closed_windows, joins_in_time, total_order
 from streamhouse.sql.batch.bounded_query import (
     Analyzed,
     analyze_tree,
@@ -56,6 +56,8 @@ CHANGED_SELECT = (
     "of the new SELECT. To compute all of them anew, run the script once with --from-scratch"
 )
 """What a user is told of a result whose windows are closed."""
+_VERSIONS = {"": "version"}
+"""The columns of versions of rows, of which a row of a moment reads those up to its time."""
 _CLOSED = re.compile(r'ISFINITE\("?_i"?\."((?:[^"]|"")+)"\)')
 _COLUMN = re.compile(r'(?:CAST\()?"?_[ilr]"?\."((?:[^"]|"")+)"(?: AS [^"]+\))?')
 
@@ -230,6 +232,8 @@ def _expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
     expanded = inlined(Parsed(parsed.script, tree.copy(), parsed.canonical), resolver).tree
     assert isinstance(expanded, exp.Query)
     window_reach.join_windows(expanded)
+    if not closed_windows.windows(expanded):
+        joins_in_time.wait(expanded)
     return expanded
 
 
@@ -258,11 +262,17 @@ def _roles(operator: Operator) -> Mapping[str, str]:
     """
     if isinstance(operator, Filter) and closed_windows.AFTER in operator.condition:
         found = [name.replace('""', '"') for name in _CLOSED.findall(operator.condition)]
+        if closed_windows.BEFORE not in operator.condition:
+            return _VERSIONS
+        if len(found) == 1:
+            return {found[0]: "time"}
         return dict(zip(found, ("end", "time", "start"), strict=False))
     if not operator.inputs or (isinstance(operator, QueryBlock) and operator.by is None):
         reason = operator.reason if isinstance(operator, QueryBlock) else operator.describe()
         raise NotClosedError(f"{reason} is outside of windows")
     inputs = [_roles(each) for each in operator.inputs]
+    if _VERSIONS in inputs:
+        return _as_of(operator, inputs)
     if isinstance(operator, Project):
         if operator.timed:
             raise NotClosedError(operator.loses)
@@ -278,6 +288,16 @@ def _roles(operator: Operator) -> Mapping[str, str]:
             raise NotClosedError(f"{operator.describe()} compares rows without window_end")
         return roles
     return _combined(operator, inputs)
+
+
+def _as_of(operator: Operator, inputs: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+    """As `_roles`, of an operator over versions, or of their join with the rows of moments."""
+    moments = next((each for each in inputs if each is not _VERSIONS), None)
+    if moments is None:
+        return _VERSIONS
+    if not isinstance(operator, Join) or operator.kind not in (JoinKind.INNER, JoinKind.LEFT):
+        raise NotClosedError(f"{operator.describe()} reads versions without their time")
+    return {name: role for name, role in moments.items() if name in operator.columns}
 
 
 def _combined(operator: Operator, inputs: Sequence[Mapping[str, str]]) -> Mapping[str, str]:

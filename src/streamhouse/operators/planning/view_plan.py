@@ -107,12 +107,8 @@ def plan_view(
     window once, after a watermark has closed it. Raises `SqlError` for a query that is wrong, and
     `UnsupportedSqlError` for one that cannot be kept up to date.
     """
-    windows = None
     with limited_depth(query):
-        if closed:
-            parsed = names.parse_query(query)
-            windows = closed_plan(parsed, query_tree(parsed), resolver)
-        analyzed = _analyzed(query, resolver, windows)
+        analyzed, windows = _analyzed(query, resolver, closed)
         parsed = analyzed.parsed
         output = list(column_names) or analyzed.output
         if len(output) != len(analyzed.output):
@@ -163,12 +159,8 @@ def plan_view_into(
     closed for long enough does not change any more; without a key, the result has each window once,
     after a watermark has closed it.
     """
-    windows = None
     with limited_depth(query):
-        if closed:
-            parsed = names.parse_query(query)
-            windows = closed_plan(parsed, query_tree(parsed), resolver)
-        analyzed = _analyzed(query, resolver, windows)
+        analyzed, windows = _analyzed(query, resolver, closed)
         final, bounded = planned_into(analyzed, target, columns)
         result = tree_of(final, bounded.scans)
         if windows is not None:
@@ -185,9 +177,12 @@ def plan_view_into(
     return replace(plan, appends=not key, windows=windows)
 
 
-def _analyzed(query: Query, resolver: Resolver, windows: ClosedWindows | None) -> Analyzed:
+def _analyzed(
+    query: Query, resolver: Resolver, closed: bool
+) -> tuple[Analyzed, ClosedWindows | None]:
     parsed = names.parse_query(query)
     tree = query_tree(parsed)
+    windows = closed_plan(parsed, tree, resolver) if closed else None
     _check_times(parsed, resolver)
     if windows is None:
         analyzed = analyze_tree(parsed, tree.copy(), resolver)
@@ -195,7 +190,7 @@ def _analyzed(query: Query, resolver: Resolver, windows: ClosedWindows | None) -
         tree = closing_tree(parsed, tree, resolver)
         analyzed = analyze_tree(parsed, tree, windows.tables(resolver))
     total_order.complete(analyzed.tree, True, analyzed.scans.keys)
-    return analyzed
+    return analyzed, windows
 
 
 def _check_times(parsed: Parsed, resolver: Resolver) -> None:

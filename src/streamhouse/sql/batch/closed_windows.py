@@ -17,6 +17,7 @@ from sqlglot import exp
 from streamhouse.sql.functions.expression_builders import (
     AS_IS,
     CLOSING_TIME,
+    WINDOWED_TIME,
     WITHIN,
     ZONE,
     call,
@@ -26,6 +27,8 @@ from streamhouse.sql.functions.expression_builders import (
     quoted,
 )
 from streamhouse.sql.parser.windowed_rows import (
+    AT,
+    VERSIONS,
     WINDOWED,
     combined_sessions,
     single_sessions,
@@ -76,6 +79,9 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
     `without_late`: as they were when they were closed, by the tables of late rows: `late_table`.
     """
     for place, select in enumerate(windows(tree)):
+        if AT in select.meta:
+            select.replace(_passed(select, place, without_late))
+            continue
         rows, (start, end, time) = _rows(select), _columns(select)
         subquery = rows.find(exp.Subquery)
         assert subquery is not None
@@ -96,6 +102,31 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
         named = exp.and_(*(call("ISFINITE", each) for each in (end, time, *aligned)))
         condition = exp.Case(ifs=[exp.If(this=named, true=closed)])
         select.replace(rows.where(condition))
+
+
+def _passed(select: exp.Select, place: int, without_late: bool) -> exp.Select:
+    """The rows of the moments that a batch closes, or all versions that were not late."""
+    versions = select.meta[WINDOWED].kind == VERSIONS
+    moment, column = _moment(select)
+    if versions or without_late:
+        limited = exp.Subquery(this=_seen(select.copy(), place))
+    else:
+        limited = exp.Subquery(this=select.copy())
+    limited.set("alias", exp.TableAlias(this=quoted(_ALIAS)))
+    closed: exp.Expr = exp.LTE(this=moment, expression=_variable(AFTER))
+    if not versions:
+        since = exp.GT(this=moment.copy(), expression=_variable(BEFORE))
+        closed = exp.and_(since, closed)
+    condition = exp.Case(ifs=[exp.If(this=call("ISFINITE", column), true=closed)])
+    rows = exp.Select(expressions=[exp.Star()]).where(condition)
+    rows.set("from_", exp.From(this=limited))
+    return rows
+
+
+def _moment(select: exp.Select) -> tuple[exp.Expr, exp.Column]:
+    """The time of the rows of moments or versions, and its column."""
+    column = column_of(_ALIAS, select.meta[AT])
+    return exp.Anonymous(this=WINDOWED_TIME, expressions=[column]), column.copy()
 
 
 def _is_session(select: exp.Select) -> bool:
@@ -183,6 +214,10 @@ def late(tree: exp.Query) -> Iterator[exp.Query]:
     for select in windows(tree):
         if _is_session(select):
             yield _with_queries(tree, single_sessions(select))
+            continue
+        if AT in select.meta:
+            closed = exp.LTE(this=_moment(select)[0], expression=_variable(BEFORE))
+            yield _with_queries(tree, _rows(select).where(closed))
             continue
         rows, (_, end, time) = _rows(select), _columns(select)
         alias, terms = _filters(select)

@@ -16,9 +16,10 @@ from sqlglot.optimizer.scope import traverse_scope
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import cast, column_of, number, quoted
+from streamhouse.sql.parser.windowed_rows import AT, MOMENTS, VERSIONS, WINDOWED, Window
 from streamhouse.sql.resolution.event_time import JOINED_AS_OF
 from streamhouse.sql.resolution.visible_columns import visible_in
-from streamhouse.sql.select_parts import conjuncts
+from streamhouse.sql.select_parts import conjuncts, sources
 from streamhouse.sql.text import Script
 
 NEAREST = "nearest"
@@ -53,6 +54,39 @@ def rewrite(script: Script, tree: exp.Expr, relations: Relations) -> None:
             _join_versions(script, join, marks[0])
         elif join.method.upper() == "ASOF":
             _join_nearest(script, join, relations)
+
+
+def wait(tree: exp.Query) -> None:
+    """Let such joins read moments and versions, which a watermark closes as it does windows.
+
+    Both sides must be tables, the right one below the view of its versions.
+    """
+    for join in list(tree.find_all(exp.Join)):
+        on, select = join.args.get("on"), join.parent
+        marks = [] if on is None else [e for e in on.find_all(exp.Anonymous) if _is_mark(e, join)]
+        versions = _Versions.of(join.this)
+        if not marks or versions is None or not isinstance(select, exp.Select):
+            continue
+        time, history = marks[0].expressions[0], versions.inner.args["from_"].this
+        for element in sources(select):
+            if element.alias_or_name == time.table and isinstance(element, exp.Table):
+                element.replace(_at_times(element, time, MOMENTS))
+        of_time = any(
+            each.alias_or_name == time.table and each.this.meta.get(AT) == time.name
+            for each in sources(select)
+        )
+        if of_time and isinstance(history, exp.Table):
+            since = versions.item.this.args["order"].expressions[0].this
+            history.replace(_at_times(history, since, VERSIONS))
+
+
+def _at_times(table: exp.Table, time: exp.Expr, kind: str) -> exp.Subquery:
+    """The rows of a table in windows that each have the rows of one time."""
+    alias = exp.TableAlias(this=quoted(table.alias_or_name))
+    select = exp.Select(expressions=[exp.Star()])
+    select.set("from_", exp.From(this=table.copy()))
+    select.meta.update({WINDOWED: Window(kind, 1), AT: time.name})
+    return exp.Subquery(this=select, alias=alias)
 
 
 def _is_mark(node: exp.Anonymous, join: exp.Join) -> bool:

@@ -222,7 +222,7 @@ class _Partitions:
             return False
         if self._times:
             first, last = self._times[start], self._times[row]
-            if None in (first, last) or last - first >= self._program.within_us:
+            if None in (first, last) or abs(last - first) >= self._program.within_us:
                 return False
         if variable in self._known:
             return self._known[variable][row]

@@ -29,6 +29,11 @@ WINDOWED = "windowed"
 """Key in the `meta` of a SELECT that adds the columns of windows to rows: the `Window`."""
 SLICED = "sliced"
 """Key in the `meta` of such a SELECT: its `Window`, if slices of time may be grouped first."""
+MOMENTS, VERSIONS = "MOMENTS", "VERSIONS"
+"""Kinds of windows of a SELECT that adds no columns: a row is in the moment of its time, of which
+a join as of that time reads the versions up to then."""
+AT = "at"
+"""Key in the `meta` of such a SELECT: the name of the column with the time."""
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 SLICE, WINDOWS = "window$slice", "_windows"
 """The start of a row's slice, of which the windows of HOP and CUMULATE consist; the relation of

@@ -106,6 +106,11 @@ class LateChanges:
         keys = [table_key(address) for address in addresses if address is not None]
         return all(old[key] == new[key] for key in keys)
 
+    @property
+    def kind(self) -> str:
+        """The kind of the windows."""
+        return self._late.window.kind
+
     def rows(self) -> Iterator[pa.Table]:
         """The rows that enter and leave, as the table of late rows has them."""
         with self._opened() as connection:
@@ -114,6 +119,24 @@ class LateChanges:
                 sql = f"SELECT *, '{kind}' AS _kind, {self._constants} FROM ({rows})"
                 for batch in connection.sql(sql).to_arrow_reader(BATCH_ROWS):
                     yield conformed(pa.Table.from_batches([batch]), self._schema)
+
+    @cached_property
+    def late(self) -> dict[str, pa.Table]:
+        """The late rows up to the batch, for each kind by `late_table`."""
+        rows = pa.concat_tables(
+            [self._schema.empty_table(), *([] if self.unchanged else self.rows())]
+        )
+        return {
+            name: pa.concat_tables([known, rows.filter(pc.field("_kind") == kind)])
+            for kind, (name, known) in zip(KINDS, self._recorded.items(), strict=True)
+        }
+
+    @cached_property
+    def _recorded(self) -> dict[str, pa.Table]:
+        """The late rows of former batches."""
+        address = self._spec.late[self._number]
+        end = {**self._task.end, "batch": self._task.batch - 1}
+        return recorded(address, self._number, self._spec.query_id, end)
 
     def _entered_and_left(self) -> tuple[str, str]:
         """The SQL of the rows that entered since the start of the batch, and of those that left."""

@@ -17,6 +17,7 @@ from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.windows.late_changes import LateChanges, scanner_of_late
 from streamhouse.runtime.views.windows.session_changes import SessionChanges
 from streamhouse.source import of_kind
+from streamhouse.sql.parser.windowed_rows import VERSIONS
 
 
 class LateWriter:
@@ -55,8 +56,9 @@ class LateWriter:
                 yield of_kind(late, "+I")
 
     def scanner(self, tables: Scanner) -> Scanner:
-        """A scanner that also reads the late rows of sessions, those of the batch included."""
-        late = {name: rows for each in self._sessions for name, rows in each.late.items()}
+        """A scanner that also reads the late rows that its query reads, and those of the batch."""
+        read = (each for each in self._changes if each.kind in ("SESSION", VERSIONS))
+        late = {name: rows for each in read for name, rows in each.late.items()}
         return scanner_of_late(tables, late)
 
     @property

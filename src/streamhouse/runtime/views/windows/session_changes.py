@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamhouse.duckdb_engine import Batches, Limits, opened
 from streamhouse.operators.planning.closed_windows import LATE
@@ -27,7 +26,6 @@ from streamhouse.runtime.views.windows.late_changes import (
     NOW_MS,
     LateChanges,
     batches_of,
-    recorded,
     scanner_of_late,
 )  # fmt: skip
 from streamhouse.sql.batch.closed_windows import FOREVER, KINDS, between, late_table
@@ -69,24 +67,8 @@ class SessionChanges(LateChanges):
         """The time from which on rows may be in an open session, or are near one."""
         return None if self._since is None else self._since - 2 * self._late.window.size - 1
 
-    @cached_property
-    def late(self) -> dict[str, pa.Table]:
-        """The late rows up to the batch, for each kind by `late_table`."""
-        rows = pa.concat_tables([self._schema.empty_table(), *self._rows])
-        return {
-            name: pa.concat_tables([known, rows.filter(pc.field("_kind") == kind)])
-            for kind, (name, known) in zip(KINDS, self._recorded.items(), strict=True)
-        }
-
     def rows(self) -> Iterator[pa.Table]:
         yield from self._rows
-
-    @cached_property
-    def _recorded(self) -> dict[str, pa.Table]:
-        """The late rows of former batches."""
-        address = self._spec.late[self._number]
-        end = {**self._task.end, "batch": self._task.batch - 1}
-        return recorded(address, self._number, self._spec.query_id, end)
 
     @cached_property
     def _changed_rows(self) -> dict[str, pa.Table]:
