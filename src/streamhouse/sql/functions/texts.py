@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import partial
 
 from sqlglot import exp
 
@@ -21,7 +20,6 @@ from streamhouse.sql.functions.expression_builders import (
     literal_text,
     number,
     text_of,
-    tried,
     when,
 )
 from streamhouse.sql.functions.macros import filled
@@ -51,14 +49,6 @@ def _replace(args: Args) -> exp.Expr:
     )  # fmt: skip
 
 
-def _regexp(args: Args) -> exp.Expr:
-    """REGEXP; false for an empty pattern."""
-    matches = call("REGEXP_MATCHES", *args)
-    if isinstance(args[1], exp.Literal) and args[1].name:
-        return cast(matches, "BOOLEAN")
-    return filled("(matches AND pattern <> '')::BOOLEAN", matches=matches, pattern=args[1].copy())
-
-
 def _regexp_extract(args: Args) -> exp.Expr:
     group = args[2] if len(args) > 2 else number(0)
     if isinstance(group, exp.Neg):
@@ -72,32 +62,6 @@ def _regexp_extract(args: Args) -> exp.Expr:
             exact=arrow_call("regexp_group", *(arg.copy() for arg in (*args[:2], group))),
         )
     return when(call("REGEXP_MATCHES", args[0].copy(), args[1].copy()), extracted)
-
-
-def _all_matches(*args: exp.Expr) -> exp.Expr:
-    return tried(partial(call, "REGEXP_EXTRACT_ALL"), *args)
-
-
-def _regexp_extract_all(args: Args) -> exp.Expr:
-    return cast(_all_matches(*(args if args[2:] else [*args, number(1)])), "VARCHAR[]")
-
-
-def _regexp_substr(args: Args) -> exp.Expr:
-    return cast(tried(lambda *given: _regexp_extract(list(given)), *args), "VARCHAR")
-
-
-def _regexp_instr(args: Args) -> exp.Expr:
-    """REGEXP_INSTR: the position of the first match, from 1; 0 if there is none."""
-    return cast(tried(_first_match, *args), "INT")
-
-
-def _first_match(value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
-    return filled(
-        "CASE WHEN REGEXP_MATCHES(value, pattern)"
-        " THEN LENGTH(REGEXP_EXTRACT(value, '(?s)^(.*?)(?:' || pattern || ')', 1)) + 1"
-        " WHEN NOT REGEXP_MATCHES(value, pattern) THEN 0 END",
-        value=value, pattern=pattern,
-    )  # fmt: skip
 
 
 def _regexp_replace(args: Args) -> exp.Expr:
@@ -129,11 +93,6 @@ def _sha2(args: Args) -> exp.Expr:
         return _SHA2[length.name]([value])
     cases = ((int(one), build([value.copy()])) for one, build in _SHA2.items())
     return cast(_by_number(length, cases), "VARCHAR")
-
-
-def _elt(args: Args) -> exp.Expr:
-    """ELT(n, a, b, …): the nth value, from 1; null for an `n` out of range."""
-    return _by_number(args[0], enumerate(args[1:], 1))
 
 
 def _by_number(given: exp.Expr, values: Iterable[tuple[int, exp.Expr]]) -> exp.Expr:
@@ -198,15 +157,10 @@ TABLE: Table = {
     "CONCAT": (1, None, lambda args: exp.Paren(this=concat(*map(text_of, args)))),
     "CONCAT_WS": (2, None, lambda args: cast(call("CONCAT_WS", *map(text_of, args)), "VARCHAR")),
     "REPLACE": (3, 3, _replace),
-    "ELT": (2, None, _elt),
+    "ELT": (2, None, lambda args: _by_number(args[0], enumerate(args[1:], 1))),
     "PRINTF": (1, None, lambda args: cast(call("PRINTF", *args), "VARCHAR")),
     "SHA2": (2, 2, _sha2),
     "SPLIT_INDEX": (3, 3, _split_index),
-    "REGEXP": (2, 2, _regexp),
-    "REGEXP_COUNT": (2, 2, lambda args: cast(call("LEN", _all_matches(*args)), "INT")),
     "REGEXP_EXTRACT": (2, 3, _regexp_extract),
-    "REGEXP_EXTRACT_ALL": (2, 3, _regexp_extract_all),
-    "REGEXP_INSTR": (2, 2, _regexp_instr),
     "REGEXP_REPLACE": (3, 3, _regexp_replace),
-    "REGEXP_SUBSTR": (2, 2, _regexp_substr),
 }
