@@ -493,11 +493,11 @@ def _stepped(node: exp.Add | exp.Sub, kind: exp.DataType, step: exp.Expr) -> exp
     """
     if kind.this == exp.DType.DATE and intervals.is_whole_days(step):
         return times.as_date(node)
-    if kind.this in (exp.DType.TIME, exp.DType.TIMESTAMPTZ):
+    if kind.this in (exp.DType.TIME, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMP_NS):
         node.type = kind
     elif kind.this == exp.DType.DATE or kind.this in times.TIMESTAMPS:
         node.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
-    return timestamp_digits.stepped(node)
+    return node
 
 
 def _substring_from_one(node: exp.Substring) -> exp.Expr:

@@ -129,34 +129,10 @@ def iso_text(timestamp: exp.Expr) -> exp.Expr:
 
 def in_micros(fine: exp.Expr) -> exp.Expr:
     """A TIMESTAMP_NS truncated to a TIMESTAMP; DuckDB's own cast would round."""
-    new = filled(
-        "MAKE_TIMESTAMP((EPOCH_NS(fine) - rest) // 1000)::TIMESTAMP",
-        fine=fine.copy(), rest=_submicro_nanos(fine),
-    )  # fmt: skip
+    whole = "EPOCH_NS(fine) - _REMAINDER(EPOCH_NS(fine), 1000)"
+    new = filled(f"MAKE_TIMESTAMP(({whole}) // 1000)::TIMESTAMP", fine=fine.copy())
     new.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
     return new
-
-
-def _submicro_nanos(fine: exp.Expr) -> exp.Expr:
-    """The nanoseconds after the last whole microsecond, 0 to 999."""
-    return filled("_REMAINDER(EPOCH_NS(fine), 1000)", fine=fine.copy())
-
-
-def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
-    """Keep the nanoseconds when an interval is added to a TIMESTAMP_NS; DuckDB drops them."""
-    for name, step in (("this", node.right), ("expression", node.left)):
-        fine = node.args[name]
-        if intervals.units(step) and fine.is_type(exp.DType.TIMESTAMP_NS):
-            moved = node.copy()
-            moved.set(name, in_micros(fine))
-            new = filled(
-                "MAKE_TIMESTAMP_NS(EPOCH_NS((moved)::TIMESTAMP_NS) + rest)::TIMESTAMP_NS",
-                moved=moved, rest=_submicro_nanos(fine),
-            )  # fmt: skip
-            new.type = exp.DataType.build("TIMESTAMP_NS", dialect="duckdb")
-            mark(new, 9)
-            return new
-    return node
 
 
 def _text(timestamp: exp.Expr, whole: str, fraction: str, most: int, count: int) -> exp.Expr:
