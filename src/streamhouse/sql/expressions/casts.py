@@ -40,20 +40,23 @@ _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
 _NESTED = (exp.DType.ARRAY, exp.DType.MAP, exp.DType.STRUCT)
 
 
+_WORDS = {
+    **dict.fromkeys((exp.DType.BINARY, exp.DType.VARBINARY), "BLOB"),
+    **dict.fromkeys(exp.DataType.TEXT_TYPES, "VARCHAR"),
+    exp.DType.TIME: "TIME",
+    exp.DType.TIMESTAMPLTZ: "TIMESTAMPTZ",
+}
+"""The names of types in DuckDB that have other ones in Flink, whatever their parameters."""
+
+
 def _duck(kind: exp.DataType) -> exp.DataType:
     """DuckDB's type for a CAST; the precision of a TIMESTAMP decides its unit."""
+    word = _WORDS.get(kind.this)
     if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
-        size = int(kind.expressions[0].name) if kind.expressions else 6
+        size = timestamp_digits.precision(kind)
         word = "TIMESTAMP_MS" if size <= 3 else "TIMESTAMP" if size <= 6 else "TIMESTAMP_NS"
+    if word is not None:
         return exp.DataType.build(word, dialect="duckdb")
-    if kind.is_type(exp.DType.TIMESTAMPLTZ):
-        return exp.DataType.build("TIMESTAMPTZ", dialect="duckdb")
-    if kind.is_type(*exp.DataType.TEXT_TYPES):
-        return exp.DataType.build("VARCHAR", dialect="duckdb")
-    if kind.is_type(exp.DType.TIME):
-        return exp.DataType.build("TIME", dialect="duckdb")
-    if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
-        return exp.DataType.build("BLOB", dialect="duckdb")
     if kind.is_type(*_NESTED):
         kind = kind.copy()
         for part in list(kind.expressions):

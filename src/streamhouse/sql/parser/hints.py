@@ -91,7 +91,9 @@ def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
     hints = []
     for name, start, cursor in _parse_hints(script, body, offset):
         if name in _WITHOUT_EFFECT:
-            _skip_arguments(cursor)
+            cursor.expect("(")
+            while not cursor.accept(")"):
+                cursor.take()
             continue
         if name != "LOOKUP":
             _refuse_hint(cursor, name, start, ("LOOKUP",), "after SELECT")
@@ -163,12 +165,6 @@ def _parse_hints(script: Script, body: str, offset: int) -> Iterator[tuple[str, 
         if cursor.done:
             return
         cursor.accept(",")
-
-
-def _skip_arguments(cursor: Cursor) -> None:
-    cursor.expect("(")
-    while not cursor.accept(")"):
-        cursor.take()
 
 
 def _refuse_hint(
