@@ -293,7 +293,9 @@ def as_bytes(source: exp.Expr, kind: exp.DataType, is_try: bool) -> exp.Expr:
     elif source.is_type(*_BLOBS, exp.DType.NULL):
         value = cast(source, "BLOB")
     else:
-        value = _of_unknown(source)
+        # The type is unknown, so the generated SQL tests it.
+        test = "CASE WHEN TYPEOF(x) = 'BLOB' THEN x::BLOB ELSE ENCODE(x::VARCHAR) END"
+        value = filled(test, x=source.copy())
     size = _size(kind, exp.DType.BINARY)
     if size is not None:
         value = _bytes(value, size, kind.is_type(exp.DType.BINARY))
@@ -324,13 +326,6 @@ def _bytes(value: exp.Expr, size: int, filled: bool) -> exp.Expr:
         zeros = cast(exp.Literal.string("\\x00" * size), "BLOB")
         value = exp.Paren(this=exp.DPipe(this=value, expression=zeros))
     return call("ARRAY_SLICE", value, number(1), number(size))
-
-
-def _of_unknown(source: exp.Expr) -> exp.Expr:
-    """Bytes of a value of unknown type; the generated SQL tests the type."""
-    return filled(
-        "CASE WHEN TYPEOF(x) = 'BLOB' THEN x::BLOB ELSE ENCODE(x::VARCHAR) END", x=source.copy()
-    )
 
 
 def _size(kind: exp.DataType, fixed: exp.DType) -> int | None:

@@ -133,16 +133,14 @@ def check_grouped(script: Script, node: exp.Expr) -> None:
         word = "ORDER BY" if isinstance(node, exp.Ordered) else word
     elif isinstance(node, exp.Select) and node.args.get("distinct"):
         values, word = node.selects, "DISTINCT"
-    elif isinstance(node, exp.SetOperation) and not _is_union_all(node):
+    elif isinstance(node, exp.SetOperation) and (
+        node.args.get("distinct") or not isinstance(node, exp.Union)
+    ):
         values = [item for select in branches(node) for item in select.selects]
     for value in values:
         if _has_map(value):
             message = f"{word} does not take a MAP, whose entries have no order; = and IN do"
             raise node_errors.unsupported(script, value, message)
-
-
-def _is_union_all(node: exp.SetOperation) -> bool:
-    return isinstance(node, exp.Union) and not node.args.get("distinct")
 
 
 def _has_map(value: exp.Expr) -> bool:

@@ -157,13 +157,11 @@ def fix_current_times(tree: exp.Expr, bounded: bool, zone: str = zones.UTC) -> e
             return casts.truncated_time(local.copy(), 0)
         if name == "CURRENT_DATE":
             return cast(local.copy(), "DATE")
-        return local.copy() if name == "LOCALTIMESTAMP" else _present(now, zone)
+        if name == "LOCALTIMESTAMP":
+            return local.copy()
+        return now.copy() if zone == zones.UTC else instant(now.copy())
 
     return _rewrite(tree, rule)
-
-
-def _present(now: exp.Expr, zone: str) -> exp.Expr:
-    return now.copy() if zone == zones.UTC else instant(now.copy())
 
 
 def lower(

@@ -171,14 +171,10 @@ def _refuse_hint(
     cursor: Cursor, name: str, start: int, allowed: tuple[str, ...], where: str
 ) -> None:
     end = start + len(name)
-    if name in ("OPTIONS", "LOOKUP"):
+    if name in ("OPTIONS", "LOOKUP", *_WITHOUT_EFFECT):
         right_place = "after the table's name" if name == "OPTIONS" else "after SELECT"
         raise cursor.script.error(
             f"hint {name} is not allowed {where}; write it {right_place}", start, end
-        )
-    if name in _WITHOUT_EFFECT:
-        raise cursor.script.error(
-            f"hint {name} is not allowed {where}; write it after SELECT", start, end
         )
     guess = closest(name, allowed)
     hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(allowed)}"
