@@ -86,8 +86,7 @@ def flattened(tree: exp.Expr) -> exp.Select | None:
     while True:
         if not isinstance(tree, exp.Select):
             return None
-        source = tree.args.get("from_")
-        inner = None if source is None else source.this
+        inner = next(iter(sources(tree)), None)
         if not isinstance(inner, exp.Subquery) or not isinstance(inner.this, exp.Select):
             return tree
         if len(tree.expressions) == 1 and isinstance(tree.expressions[0], exp.Star):

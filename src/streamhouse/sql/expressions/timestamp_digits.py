@@ -146,18 +146,13 @@ def _call_precision(node: exp.Expr) -> int | None:
 
     It is at least 3 for an interval with fractions of a second. None for other nodes.
     """
-    timestamp = times.argument(node)
+    timestamp, least = times.argument(node), 0
     if timestamp is None and isinstance(node, exp.Add | exp.Sub):
-        sides = [(node.left, node.right), (node.right, node.left)]
-        for side, step in sides:
-            if intervals.units(step) and not intervals.units(side):
-                side_precision = _timestamp_precision(side)
-                return (
-                    None
-                    if side_precision is None
-                    else max(side_precision, 3 * intervals.has_fraction(step))
-                )
-    return None if timestamp is None else _timestamp_precision(timestamp)
+        for side, step in ((node.left, node.right), (node.right, node.left)):
+            if timestamp is None and intervals.units(step) and not intervals.units(side):
+                timestamp, least = side, 3 * intervals.has_fraction(step)
+    known = None if timestamp is None else _timestamp_precision(timestamp)
+    return None if known is None else max(known, least)
 
 
 def _timestamp_precision(node: exp.Expr) -> int | None:
@@ -205,11 +200,10 @@ def results(node: exp.Expr) -> list[exp.Expr]:
 
 def common(values: Sequence[exp.Expr]) -> int | None:
     """The greatest precision of the values that are not NULL; None if one is unknown."""
-    non_null = [
-        value
+    precisions = [
+        _timestamp_precision(value)
         for value in values
         if not (isinstance(value, exp.Null) or value.is_type(exp.DType.NULL))
     ]
-    precisions = [_timestamp_precision(value) for value in non_null]
     declared = [known for known in precisions if known is not None]
     return max(declared) if declared and len(declared) == len(precisions) else None

@@ -408,10 +408,8 @@ def overlaps(node: exp.Overlaps) -> exp.Expr:
         if end.unnest().find(exp.Interval):
             end = exp.Paren(this=exp.Add(this=first.copy(), expression=end))
         last = cast(end, "TIMESTAMP")
-        ends.append([
-            kind(this=first.copy(), expressions=[last.copy()])
-            for kind in (exp.Least, exp.Greatest)
-        ])  # fmt: skip
+        kinds = (exp.Least, exp.Greatest)
+        ends.append([kind(this=first.copy(), expressions=[last.copy()]) for kind in kinds])
     (start0, end0), (start1, end1) = ends
     return filled("(e0 >= s1 AND e1 >= s0)", s0=start0, e0=end0, s1=start1, e1=end1)
 

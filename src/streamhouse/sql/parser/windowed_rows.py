@@ -221,23 +221,22 @@ def _sliced(
     source, slice_ = _with_slices(data, time, first, where)
     moment = _of(slice_)
     distance = column_of(WINDOWS, _DISTANCE)
-    steps = (cast(number(each), "BIGINT") for each in (0, window.size, window.step))
+    distances = filled(f"RANGE(0::BIGINT, {window.size}::BIGINT, {window.step}::BIGINT)")
     windows = exp.Unnest(
-        expressions=[call("RANGE", *steps)],
+        expressions=[distances],
         alias=exp.TableAlias(this=quoted(WINDOWS), columns=[quoted(_DISTANCE)]),
     )
     apart = call("TO_MILLISECONDS", distance.copy())
     condition = None
     if window.kind == "HOP":
-        start: exp.Expr = exp.Paren(
-            this=exp.Sub(this=window.floor(moment, window.step), expression=apart)
-        )
+        first = window.floor(moment, window.step)
+        start = filled("(first - apart)", first=first, apart=apart)
         end = _plus(start, window.size)
         if window.size % window.step:
             condition = exp.Where(this=exp.LT(this=moment, expression=end.copy()))
     else:
         start = window.floor(moment, window.size)
-        end = exp.Paren(this=exp.Add(this=_plus(moment, window.step), expression=apart))
+        end = filled("(near + apart)", near=_plus(moment, window.step), apart=apart)
         last = _plus(start, window.size)
         condition = exp.Where(this=exp.LTE(this=end.copy(), expression=last))
     star = exp.Star(**{"except_": [exp.column(quoted(SLICE)), exp.column(quoted(_DISTANCE))]})
