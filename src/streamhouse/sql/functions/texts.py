@@ -7,13 +7,12 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
+from streamhouse.sql.functions import macros
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
     Args,
     ArgumentError,
-    Build,
     Table,
-    bytes_of,
     call,
     cast,
     concat,
@@ -71,17 +70,7 @@ def _regexp_replace(args: Args) -> exp.Expr:
     return cast(call("REGEXP_REPLACE", *args, exp.Literal.string("g")), "VARCHAR")
 
 
-def _sha(name: str) -> Build:
-    return lambda args: arrow_call(name, bytes_of(args[0]))
-
-
-def _sha256(args: Args) -> exp.Expr:
-    return cast(call("SHA256", bytes_of(args[0])), "VARCHAR")
-
-
-_SHA2: dict[str, Build] = {
-    "224": _sha("sha224"), "256": _sha256, "384": _sha("sha384"), "512": _sha("sha512"),
-}  # fmt: skip
+_SHA2 = {length: macros.TABLE[f"SHA{length}"][2] for length in ("224", "256", "384", "512")}
 
 
 def _sha2(args: Args) -> exp.Expr:
@@ -139,17 +128,13 @@ def similar(node: exp.SimilarTo, escape: str = "") -> exp.Expr:
 
 def in_case(node: exp.Lower | exp.Upper, is_repeatable: bool) -> exp.Expr:
     """UPPER or LOWER as Java's, which maps some characters to several: `ß` to `SS`."""
-    name = "upper" if isinstance(node, exp.Upper) else "lower"
+    java = arrow_call("upper" if isinstance(node, exp.Upper) else "lower", node.this.copy())
     if not is_repeatable:
-        return arrow_call(name, node.this)
-    return _of_ascii(name, node.this, node.copy())
-
-
-def _of_ascii(name: str, text: exp.Expr, native: exp.Expr) -> exp.Expr:
-    """`native`, DuckDB's function, for a text in ASCII; the Python function for any other."""
+        return java
+    # DuckDB's own function is Java's for a text in ASCII.
     return filled(
-        "CASE WHEN STRLEN(value) = LENGTH(value) THEN native ELSE other END::VARCHAR",
-        value=text.copy(), native=native, other=arrow_call(name, text.copy()),
+        "CASE WHEN STRLEN(value) = LENGTH(value) THEN native ELSE java END::VARCHAR",
+        value=node.this.copy(), native=node.copy(), java=java,
     )  # fmt: skip
 
 
