@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,23 +22,17 @@ __all__ = [
 
 __version__ = "0.1.0"
 
+_MODULES = {
+    "Changed": "runtime.batch.dml",
+    "execute": "runtime.execute",
+    "register": "spark",
+    "sync_mysql_database": "runtime.sync.run",
+    "sync_mysql_table": "runtime.sync.run",
+}
+
 
 def __getattr__(name: str) -> Any:
     # Imported on first use: many commands need no Spark, and its import is slow.
-    if name == "register":
-        from streamhouse.spark import register
-
-        return register
-    if name == "Changed":
-        from streamhouse.runtime.batch.dml import Changed
-
-        return Changed
-    if name == "execute":
-        from streamhouse.runtime.execute import execute
-
-        return execute
-    if name in ("sync_mysql_database", "sync_mysql_table"):
-        from streamhouse.runtime.sync import run
-
-        return getattr(run, name)
+    if name in _MODULES:
+        return getattr(import_module(f"streamhouse.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'streamhouse' has no attribute '{name}'")

@@ -131,19 +131,12 @@ def opened(
 @contextlib.contextmanager
 def _new_database(sql: str, limits: Limits, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
     with work_folder("streamhouse-spill-") as spill:
-        with contextlib.closing(open_database(threads, **_config(spill, limits))) as connection:
+        config = {"memory_limit": limits.memory, "temp_directory": spill}
+        if limits.spill is not None:
+            config["max_temp_directory_size"] = limits.spill
+        with contextlib.closing(open_database(threads, **config)) as connection:
             register(connection, sql)
             yield connection
-
-
-def _config(spill: str, limits: Limits) -> dict[str, str | int | bool]:
-    config: dict[str, str | int | bool] = {
-        "memory_limit": limits.memory,
-        "temp_directory": spill,
-    }
-    if limits.spill is not None:
-        config["max_temp_directory_size"] = limits.spill
-    return config
 
 
 class _Clock:

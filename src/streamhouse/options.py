@@ -23,7 +23,7 @@ _SECRET_VALUE = re.compile(
 )
 _URL_SECRET = re.compile(r"(://[^\s/:@]*:)[^\s/@]+@")
 
-_DURATION = re.compile(r"^\s*(\d+)\s*([a-zA-Zµ]*)\s*$")
+_WITH_UNIT = re.compile(r"^\s*(\d+)\s*([a-zA-Zµ]*)\s*$")
 _DURATION_MS: dict[str, float] = {
     "": 1,
     **dict.fromkeys(("ms", "milli", "millis", "millisecond", "milliseconds"), 1),
@@ -154,17 +154,20 @@ def check_known(given: Iterable[str], known: Iterable[str], where: str) -> None:
 
 def duration_ms(key: str, value: str, minimum: int = 0) -> int:
     """Milliseconds of a duration such as `500ms`, `1 s`, `2 min`; bare numbers are milliseconds."""
-    match = _DURATION.match(value)
-    unit = match.group(2).lower() if match else ""
-    if match is None or unit not in _DURATION_MS:
-        raise OptionError(
-            f"option '{key}': '{value}' is not a duration; write a number and a unit, "
-            "such as '500ms', '1s', '2 min'"
-        )
-    duration = int(int(match.group(1)) * _DURATION_MS[unit])
+    what = "a duration; write a number and a unit, such as '500ms', '1s', '2 min'"
+    duration = _with_unit(key, value, _DURATION_MS, what)
     if duration < minimum:
         raise OptionError(f"option '{key}': '{value}' is too short; the least is '{minimum}ms'")
     return duration
+
+
+def _with_unit(key: str, value: str, units: Mapping[str, float], what: str) -> int:
+    """A whole number times its unit; `what` says in an error what the value is not."""
+    match = _WITH_UNIT.match(value)
+    unit = match.group(2).lower() if match else ""
+    if match is None or unit not in units:
+        raise OptionError(f"option '{key}': '{value}' is not {what}")
+    return int(int(match.group(1)) * units[unit])
 
 
 def integer(key: str, value: str, minimum: int | None = None) -> int:
@@ -211,7 +214,6 @@ def hide_secrets(text: str) -> str:
     return _URL_SECRET.sub(r"\1***@", _SECRET_VALUE.sub(r"\1***", text))
 
 
-_SIZE = re.compile(r"^\s*(\d+)\s*([a-zA-Z]*)\s*$")
 _SIZES = {
     **dict.fromkeys(("", "b", "bytes"), 1),
     **dict.fromkeys(("k", "kb", "kib"), 1 << 10),
@@ -223,10 +225,5 @@ _SIZES = {
 
 def memory_bytes(key: str, value: str) -> int:
     """Bytes of a size such as `256MB` or `1 gb`; as in Paimon, a KB has 1,024 bytes."""
-    match = _SIZE.match(value)
-    unit = match.group(2).lower() if match else ""
-    if match is None or unit not in _SIZES:
-        raise OptionError(
-            f"option '{key}': '{value}' is not a size; write a number and a unit, such as '256MB'"
-        )
-    return int(match.group(1)) * _SIZES[unit]
+    what = "a size; write a number and a unit, such as '256MB'"
+    return _with_unit(key, value, _SIZES, what)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamhouse.sql.select_parts import (
+    branches,
     conjuncts,
     flattened,
     rows_read,
@@ -42,20 +43,9 @@ class Suspect:
 def suspects(tree: exp.Expr, names: Sequence[str], keys: Sequence[int]) -> Iterator[Suspect]:
     """The suspects of a DuckDB query whose columns are `names`; the `keys` identify its rows."""
     yield from _result(tree, names, keys)
-    results = [id(each) for each in _results(tree)]
+    results = [id(each) for each in branches(tree)]
     for select in reversed(list(tree.find_all(exp.Select, bfs=False))):
         yield from _Block(select, names if id(select) in results else ()).suspects()
-
-
-def _results(tree: exp.Expr) -> Iterator[exp.Expr]:
-    """The SELECTs whose rows are the result's."""
-    if isinstance(tree, exp.SetOperation):
-        yield from _results(tree.left)
-        yield from _results(tree.right)
-    elif isinstance(tree, exp.Subquery):
-        yield from _results(tree.this)
-    else:
-        yield tree
 
 
 def _result(tree: exp.Expr, names: Sequence[str], keys: Sequence[int]) -> Iterator[Suspect]:
@@ -144,7 +134,8 @@ class _Block:
         """An expression over aggregates and window functions, whose values are columns here."""
         if place in ("WHERE", "GROUP BY") or whole.find(exp.Select) or not _may_fail(whole):
             return
-        computed = [each for each in whole.find_all(exp.Window, exp.AggFunc) if _outermost(each)]
+        kinds = (exp.Window, exp.AggFunc)
+        computed = any(each.find_ancestor(*kinds) is None for each in whole.find_all(*kinds))
         grouped = _grouped(self._select)
         if not computed or (place == "HAVING" and not grouped):
             return
@@ -187,10 +178,6 @@ def _alone(
 
 def _relations(select: exp.Select) -> dict[str, exp.Expr]:
     return {each.alias_or_name: each for each in sources(select)}
-
-
-def _outermost(node: exp.Expr) -> bool:
-    return node.find_ancestor(exp.Window, exp.AggFunc) is None
 
 
 def _parts(whole: exp.Expr, relations: Mapping[str, exp.Expr]) -> Iterator[exp.Expr]:

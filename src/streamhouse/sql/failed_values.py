@@ -6,7 +6,7 @@ The failed query is queried again, expression by expression, for the first row o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import duckdb
@@ -17,6 +17,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.failed_expressions import Suspect, suspects
+from streamhouse.sql.functions.expression_builders import call
 from streamhouse.sql.select_parts import replaced_columns
 
 _LONGEST = 80
@@ -70,7 +71,9 @@ def _problem(suspect: Suspect, run: Run) -> str | None:
         return _run(f"SELECT {generate(exp.func('HASH', test))}", run)[1]
     select = suspect.select.copy()
     select.set("expressions", values)
-    select.set("where", exp.Where(this=exp.and_(*_conditions(suspect), copy=False)))
+    where = select.args.get("where")
+    conditions = [*([] if where is None else [where.this]), _fails(suspect.test)]
+    select.set("where", exp.Where(this=exp.and_(*conditions, copy=False)))
     return _run(
         f"WITH failed_ AS MATERIALIZED ({generate(select.limit(1))}) "
         f"SELECT {generate(exp.func('HASH', test))} FROM failed_",
@@ -78,17 +81,10 @@ def _problem(suspect: Suspect, run: Run) -> str | None:
     )[1]
 
 
-def _conditions(suspect: Suspect) -> Iterator[exp.Expr]:
-    where = suspect.select.args.get("where")
-    if where is not None:
-        yield where.this.copy()
-    yield _fails(suspect.test)
-
-
 def _rows(suspect: Suspect, shown: Sequence[exp.Expr]) -> str:
     """The query of the first row on which a suspect fails: its `shown` values."""
     select = suspect.select.copy()
-    values = [_tried(exp.cast(each.copy(), "VARCHAR")) for each in shown]
+    values = [call("TRY", exp.cast(each.copy(), "VARCHAR")) for each in shown]
     columns = [exp.alias_(each, f"k{at}", quoted=True) for at, each in enumerate(values)]
     failed = exp.alias_(_fails(suspect.test), "failed_", quoted=True)
     select.set("expressions", [*columns, failed])
@@ -98,11 +94,7 @@ def _rows(suspect: Suspect, shown: Sequence[exp.Expr]) -> str:
 
 def _fails(test: exp.Expr) -> exp.Expr:
     # A hash is never null, and DuckDB does not simplify it.
-    return exp.Is(this=_tried(exp.func("HASH", test.copy())), expression=exp.Null())
-
-
-def _tried(node: exp.Expr) -> exp.Expr:
-    return exp.Anonymous(this="TRY", expressions=[node])
+    return exp.Is(this=call("TRY", exp.func("HASH", test.copy())), expression=exp.Null())
 
 
 def _shown(value: object) -> str:

@@ -175,14 +175,14 @@ class Resolver(ABC):
 
 
 class ResolverAround(Resolver):
-    """Finds what another resolver finds; subclasses change a part of it."""
+    """Finds what another resolver finds, in its zone or another; subclasses change a part of it."""
 
-    def __init__(self, resolver: Resolver) -> None:
-        self._resolver = resolver
+    def __init__(self, resolver: Resolver, zone: str | None = None) -> None:
+        self._resolver, self._zone = resolver, zone
 
     @property
     def zone(self) -> str:
-        return self._resolver.zone
+        return self._zone or self._resolver.zone
 
     def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         return self._resolver.table(name, as_of)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.secret_references import resolve_secrets
-from streamhouse.sql.secrets import LEXEME, quoted_options
+from streamhouse.sql.secrets import LEXEME, edited, quoted_options
 from streamhouse.sql.text import Script
 
 _VARIABLE = re.compile(r"(\$?)\$\{([A-Za-z_]\w*)\}")
@@ -35,7 +35,7 @@ def with_variables(text: str, values: Mapping[str, str]) -> str:
                 message = f"there is no variable '{name}'; {known}"
                 raise script.error(message, match.start(), match.end())
             edits.append((*match.span(), value))
-    return _edited(text, edits)
+    return edited(text, edits)
 
 
 def with_references(text: str) -> str:
@@ -57,7 +57,7 @@ def with_references(text: str) -> str:
             at, reason = script.position(option.start), str(error).removeprefix(": ")
             raise OptionError(f"line {at.line}, column {at.column}: {reason}") from None
         edits.append((option.start, option.end, resolved.replace("'", "''")))
-    return _edited(text, edits)
+    return edited(text, edits)
 
 
 def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
@@ -71,11 +71,3 @@ def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
         elif kind == "hint":
             yield from _parts(text, match.start() + 3, at - 2)
     yield at, end, ""
-
-
-def _edited(text: str, edits: list[tuple[int, int, str]]) -> str:
-    parts, at = [], 0
-    for start, end, new in edits:
-        parts += [text[at:start], new]
-        at = end
-    return "".join([*parts, text[at:]])

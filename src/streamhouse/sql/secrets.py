@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from streamhouse.options import is_secret
@@ -84,12 +84,16 @@ def without_secrets(text: str) -> str:
 
     It finds them in WITH and OPTIONS, in SET, in URLs, and in comments.
     """
-    parts: list[str] = []
-    offset = 0
-    for value in disjoint_secrets(text):
-        parts += [text[offset : value.start], STARS]
-        offset = value.end
-    return "".join([*parts, text[offset:]])
+    return edited(text, ((value.start, value.end, STARS) for value in disjoint_secrets(text)))
+
+
+def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    """The text with others in place of its parts: start, end and new text, in their order."""
+    parts, at = [], 0
+    for start, end, new in edits:
+        parts += [text[at:start], new]
+        at = end
+    return "".join([*parts, text[at:]])
 
 
 def quoted_options(text: str) -> Iterator[OptionValue]:

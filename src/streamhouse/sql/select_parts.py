@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
@@ -14,6 +14,16 @@ def sources(select: exp.Select) -> list[exp.Expr]:
     """The relations of FROM and its joins."""
     from_, joins = select.args.get("from_"), select.args.get("joins") or ()
     return [*([] if from_ is None else [from_.this]), *(join.this for join in joins)]
+
+
+def branches(query: exp.Expr) -> Iterator[exp.Select]:
+    """The SELECTs whose rows are those of a query: itself, or the parts of its set operations."""
+    inner = query.unnest()
+    if isinstance(inner, exp.SetOperation):
+        yield from branches(inner.left)
+        yield from branches(inner.right)
+    elif isinstance(inner, exp.Select):
+        yield inner
 
 
 def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
@@ -31,18 +41,23 @@ def rows_read(
     select: exp.Select, source: exp.Expr | None = None, joins: Sequence[exp.Expr] = ()
 ) -> exp.Select:
     """The rows that a SELECT computes its columns and groups from; or those of other relations."""
-    made = exp.Select()
     if source is None:
-        for clause in ("from_", "joins", "laterals", "where"):
-            value = select.args.get(clause)
-            if isinstance(value, list):
-                made.set(clause, [each.copy() for each in value])
-            elif value is not None:
-                made.set(clause, value.copy())
+        made = clauses_of(select, "from_", "joins", "laterals", "where")
     else:
-        made.set("from_", exp.From(this=source.copy()))
-        made.set("joins", [each.copy() for each in joins])
+        made = exp.Select(from_=exp.From(this=source.copy()), joins=[each.copy() for each in joins])
     made.set("with_", with_queries(select))
+    return made
+
+
+def clauses_of(select: exp.Select, *clauses: str) -> exp.Select:
+    """A SELECT without columns that has some clauses of another one."""
+    made = exp.Select()
+    for clause in clauses:
+        value = select.args.get(clause)
+        if isinstance(value, list):
+            made.set(clause, [each.copy() for each in value])
+        elif value is not None:
+            made.set(clause, value.copy())
     return made
 
 
@@ -71,8 +86,7 @@ def flattened(tree: exp.Expr) -> exp.Select | None:
     while True:
         if not isinstance(tree, exp.Select):
             return None
-        source = tree.args.get("from_")
-        inner = None if source is None else source.this
+        inner = next(iter(sources(tree)), None)
         if not isinstance(inner, exp.Subquery) or not isinstance(inner.this, exp.Select):
             return tree
         if len(tree.expressions) == 1 and isinstance(tree.expressions[0], exp.Star):

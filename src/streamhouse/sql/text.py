@@ -12,7 +12,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.secrets import LEXEME, disjoint_secrets
+from streamhouse.sql.secrets import LEXEME, disjoint_secrets, edited
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.udf.function import Declarations
 
@@ -54,13 +54,9 @@ class Script:
     @cached_property
     def _masked(self) -> str:
         """The text with stars for the values of secret options; its length stays the same."""
-        parts: list[str] = []
-        offset = 0
-        for value in disjoint_secrets(self.text):
-            stars = re.sub(r"[^\n]", "*", self.text[value.start : value.end])
-            parts += [self.text[offset : value.start], stars]
-            offset = value.end
-        return "".join([*parts, self.text[offset:]])
+        found = ((each.start, each.end) for each in disjoint_secrets(self.text))
+        stars = ((at, end, re.sub(r"[^\n]", "*", self.text[at:end])) for at, end in found)
+        return edited(self.text, stars)
 
     def position(self, offset: int) -> TextPosition:
         line = bisect_right(self._starts, offset)

@@ -45,6 +45,12 @@ _FLINK = {
     "timestamp_ns": "TIMESTAMP(9)",
     "timestamp with time zone": "TIMESTAMP_LTZ(6)",
 }
+SIZES = {
+    **dict.fromkeys(("CHAR", "VARCHAR", "BINARY", "VARBINARY"), (1, 2147483647)),
+    **dict.fromkeys(("TIME", "TIMESTAMP", "TIMESTAMP_LTZ"), (0, 9)),
+}
+"""The least and the greatest size of types that have one."""
+DECIMAL_SIZE = "DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p"
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT")
 _INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "INTEGER": 10, "BIGINT": 19}
 _EXACT_DIGITS = {"FLOAT": 6, "DOUBLE": 15}
@@ -130,15 +136,13 @@ def duck_type(flink: str) -> str:
             return "TIMESTAMPTZ"
         size = digits(flink)
         return "TIMESTAMP_MS" if size <= 3 else "TIMESTAMP" if size <= 6 else "TIMESTAMP_NS"
+    inner = [(name, duck_type(kind)) for name, kind in parts(flink)]
     if word == "ARRAY":
-        return f"{duck_type(_inner(flink))}[]"
+        return f"{inner[0][1]}[]"
     if word == "MAP":
-        key, value = _split(_inner(flink))
-        return f"MAP({duck_type(key)}, {duck_type(value)})"
+        return f"MAP({inner[0][1]}, {inner[1][1]})"
     if word == "ROW":
-        fields = [_field(part) for part in _split(_inner(flink))]
-        inner = ", ".join(f"{_double_quoted(name)} {duck_type(kind)}" for name, kind in fields)
-        return f"STRUCT({inner})"
+        return f"STRUCT({', '.join(f'{_double_quoted(name)} {kind}' for name, kind in inner)})"
     raise ValueError(f"type {flink} is unknown")
 
 
@@ -168,22 +172,19 @@ def flink_type(duck: DuckDBPyType) -> str:
         return _FLINK[kind]
     if kind == "null":
         return "STRING"
-    children: dict[str, Any] = {}
-    if kind in ("decimal", "list", "map", "struct"):
-        children = dict(duck.children)
+    nested = kind in ("decimal", "list", "map", "struct")
+    children: dict[str, Any] = dict(duck.children) if nested else {}
     if kind == "decimal":
         return f"DECIMAL({children['precision']}, {children['scale']})"
     if kind == "list":
         return f"ARRAY<{flink_type(children['child'])}>"
     if kind == "map":
         return f"MAP<{flink_type(children['key'])}, {flink_type(children['value'])}>"
-    if kind == "struct":
-        fields = (f"{_backticks(n)} {flink_type(t)}" for n, t in children.items())
-        return f"ROW<{', '.join(fields)}>"
     if kind == "tuple":
         # The type of ROW(…): its fields have no names.
-        parts: Any = duck.children
-        fields = (f"`EXPR${n}` {flink_type(part)}" for n, (_, part) in enumerate(parts))
+        children = {f"EXPR${n}": part for n, (_, part) in enumerate(duck.children)}
+    if kind in ("struct", "tuple"):
+        fields = (f"{_backticks(n)} {flink_type(t)}" for n, t in children.items())
         return f"ROW<{', '.join(fields)}>"
     raise ValueError(f"a value of type {duck} cannot be an output column")
 
@@ -207,7 +208,8 @@ def fits(source: str, target: str) -> bool:
     if one in ("FLOAT", "DOUBLE"):
         return two in (one, "DOUBLE", "DECIMAL")
     if one in ("ARRAY", "MAP", "ROW") and one == two:
-        return _nested_fits(one, source, target)
+        pairs = [tuple(kind for _, kind in parts(each)) for each in (source, target)]
+        return len(pairs[0]) == len(pairs[1]) and all(map(fits, *pairs))
     return one == two
 
 
@@ -228,15 +230,6 @@ def keeps_order(source: str, target: str) -> bool:
             return digits(source, 10) <= exact
         return one == "FLOAT" or _INTEGER_DIGITS.get(one, 0) <= exact
     return True
-
-
-def _nested_fits(kind: str, source: str, target: str) -> bool:
-    source_parts, target_parts = _split(_inner(source)), _split(_inner(target))
-    if kind == "ROW":
-        source_parts = [_field(part)[1] for part in source_parts]
-        target_parts = [_field(part)[1] for part in target_parts]
-    pairs = zip(source_parts, target_parts, strict=False)
-    return len(source_parts) == len(target_parts) and all(fits(a, b) for a, b in pairs)
 
 
 def stored_type(kind: str) -> str:

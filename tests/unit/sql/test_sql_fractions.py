@@ -46,6 +46,8 @@ def instants(catalog: Catalog) -> Catalog:
         ("CAST(t6 AS TIMESTAMP(4))", ".6789"),
         ("CAST(t0 AS TIMESTAMP(3))", ".000"),
         ("CAST('2026-01-02 03:04:05.999' AS TIMESTAMP(0))", ""),
+        ("t9 + INTERVAL '0' DAY", ".678900000"),
+        ("CAST(t9 AS TIMESTAMP(7)) - INTERVAL '0' MONTH", ".6789000"),
         # The digits of what is made of several are those of the longest.
         ("COALESCE(t0, t3)", ".000"),
         ("GREATEST(t0, t0)", ""),

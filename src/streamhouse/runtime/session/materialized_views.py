@@ -10,7 +10,7 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.operators.planning.closed_windows import CHANGED_SELECT
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
-from streamhouse.sql.plan import Name, Resolver, ResolverAround, TableInfo
+from streamhouse.sql.plan import Name, ResolverAround, TableInfo
 from streamhouse.sql.schema_changes import SetTableOption
 from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.syntax import Insert, Query, TextPosition
@@ -35,18 +35,6 @@ class DefinedView:
     stored: StoredView
     plan: ViewPlan
     feeds: tuple[Insert, ...] = ()
-
-
-class _InZone(ResolverAround):
-    """Finds what a session finds; queries are planned in another zone than the session's."""
-
-    def __init__(self, session: Resolver, zone: str) -> None:
-        super().__init__(session)
-        self._zone = zone
-
-    @property
-    def zone(self) -> str:
-        return self._zone
 
 
 class MaterializedViews:
@@ -243,7 +231,7 @@ class MaterializedViews:
         table = self._table(full)
         names = [column.name for column in table.columns if column.name != HIDDEN_KEY]
         key = () if HIDDEN_KEY in table.primary_key else table.primary_key
-        resolver = _InZone(self._session, stored.zone)
+        resolver = ResolverAround(self._session, stored.zone)
         plan = plan_view(Query(text, start), resolver, names, key, stored.closed)
         if not self._same_columns(full, plan):
             raise TableError(

@@ -42,7 +42,10 @@ def describe(session: Session, statement: Show | Describe) -> ResultColumns:
 
 
 def _listed(session: Session, statement: Show) -> list[str]:
-    match statement.kind:
+    """The names for SHOW FUNCTIONS, CATALOGS, DATABASES, VIEWS, TABLES (which includes views) …."""
+    catalogs, kind = session.catalogs, statement.kind
+    catalog, database = catalogs.current
+    match kind:
         case "FUNCTIONS":
             return sorted([*functions.known(), *session.functions], key=str.upper)
         case "USER FUNCTIONS":
@@ -53,25 +56,16 @@ def _listed(session: Session, statement: Show) -> list[str]:
                 "SHOW JOBS would list nothing: queries start after the last statement; leave it "
                 "out",
             )
-    return _names(session, statement.kind, statement.name)
-
-
-def _names(session: Session, kind: str, of: Name) -> list[str]:
-    """The names for SHOW CATALOGS, DATABASES, VIEWS or TABLES (which includes views).
-
-    `of` is the database of the views and tables, by default the current one. `kind` may also be
-    CURRENT CATALOG or CURRENT DATABASE.
-    """
-    catalogs = session.catalogs
-    catalog, database = catalogs.current
-    if kind == "CATALOGS":
-        return catalogs.names()
-    if kind == "DATABASES":
-        return sorted(catalogs.warehouse(catalog).databases())
-    if kind.startswith("CURRENT"):
-        return [catalog if kind == "CURRENT CATALOG" else database]
-    if of:
-        catalog, database = catalogs.database(of)
+        case "CATALOGS":
+            return catalogs.names()
+        case "DATABASES":
+            return sorted(catalogs.warehouse(catalog).databases())
+        case "CURRENT CATALOG":
+            return [catalog]
+        case "CURRENT DATABASE":
+            return [database]
+    if statement.name:
+        catalog, database = catalogs.database(statement.name)
     if kind.startswith("MATERIALIZED"):
         return session.materialized.listed(catalog, database)
     stored = catalogs.warehouse(catalog).tables(database)

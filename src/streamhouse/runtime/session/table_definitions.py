@@ -142,7 +142,7 @@ class TableDefinitions:
                 f"{where}: Paimon tables have no metadata; leave out METADATA column '{metadata}'"
             )
         options.pop("connector", None)
-        declared = TableDeclaration(
+        given = (
             statement.columns,
             statement.primary_key,
             statement.partitioned_by,
@@ -150,18 +150,10 @@ class TableDefinitions:
             statement.comment,
         )
         warehouse = self._catalogs.warehouse(full[0])
-        created = warehouse.create_table(
-            full[1],
-            full[2],
-            declared.columns,
-            declared.primary_key,
-            declared.partitioned_by,
-            declared.options,
-            declared.comment,
-            statement.if_not_exists,
-        )
+        created = warehouse.create_table(full[1], full[2], *given, statement.if_not_exists)
         if not created:
-            self._note_differences(where, declared, warehouse.readable(".".join(full[1:])))
+            table = warehouse.readable(".".join(full[1:]))
+            self._note_differences(where, TableDeclaration(*given), table)
         return created
 
     def _create_temporary(self, statement: CreateTable, info: TableInfo, where: str) -> bool:

@@ -21,14 +21,10 @@ _WRAPPERS = (exp.Filter, exp.Window, exp.IgnoreNulls, exp.RespectNulls)
 _WIDE, _NARROWED = "wide", "narrowed"
 _INTEGERS = ("tinyint", "smallint", "integer", "bigint")
 _WIDER = {"float": "DOUBLE"}
-_DUCK_TYPES = {
-    exp.DType.TINYINT: "TINYINT",
-    exp.DType.SMALLINT: "SMALLINT",
-    exp.DType.INT: "INTEGER",
-    exp.DType.BIGINT: "BIGINT",
-    exp.DType.FLOAT: "FLOAT",
-    exp.DType.DOUBLE: "DOUBLE",
-}
+_KNOWN = (
+    exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.FLOAT,
+    exp.DType.DOUBLE,
+)  # fmt: skip
 _FLOATING = ("float", "double")
 _COMPENSATED = "compensated"
 _BRACKETS = {"JSON_ARRAYAGG": ("[", "]"), "JSON_OBJECTAGG": ("{", "}")}
@@ -138,13 +134,9 @@ def with_flink_type(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
         return whole
     argument = _argument(core)
     kinds = type_probe.types(whole, [argument], relations)
-    if kinds is None and isinstance(argument.type, exp.DataType):
-        # The type cannot be probed in a correlated subquery; take the one that sqlglot inferred.
-        kinds = (
-            [DuckDBPyType(_DUCK_TYPES[argument.type.this])]
-            if argument.is_type(*_DUCK_TYPES)
-            else None
-        )
+    if kinds is None and argument.type is not None and argument.is_type(*_KNOWN):
+        # The type cannot be probed in a correlated subquery; take the one that was inferred.
+        kinds = [DuckDBPyType(argument.type.sql("duckdb"))]
     if kinds is None:
         return whole if isinstance(core, exp.Sum) else None
     kind = kinds[0]

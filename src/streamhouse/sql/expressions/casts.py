@@ -40,20 +40,23 @@ _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
 _NESTED = (exp.DType.ARRAY, exp.DType.MAP, exp.DType.STRUCT)
 
 
+_WORDS = {
+    **dict.fromkeys((exp.DType.BINARY, exp.DType.VARBINARY), "BLOB"),
+    **dict.fromkeys(exp.DataType.TEXT_TYPES, "VARCHAR"),
+    exp.DType.TIME: "TIME",
+    exp.DType.TIMESTAMPLTZ: "TIMESTAMPTZ",
+}
+"""The names of types in DuckDB that have other ones in Flink, whatever their parameters."""
+
+
 def _duck(kind: exp.DataType) -> exp.DataType:
     """DuckDB's type for a CAST; the precision of a TIMESTAMP decides its unit."""
+    word = _WORDS.get(kind.this)
     if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
-        size = int(kind.expressions[0].name) if kind.expressions else 6
+        size = timestamp_digits.precision(kind)
         word = "TIMESTAMP_MS" if size <= 3 else "TIMESTAMP" if size <= 6 else "TIMESTAMP_NS"
+    if word is not None:
         return exp.DataType.build(word, dialect="duckdb")
-    if kind.is_type(exp.DType.TIMESTAMPLTZ):
-        return exp.DataType.build("TIMESTAMPTZ", dialect="duckdb")
-    if kind.is_type(*exp.DataType.TEXT_TYPES):
-        return exp.DataType.build("VARCHAR", dialect="duckdb")
-    if kind.is_type(exp.DType.TIME):
-        return exp.DataType.build("TIME", dialect="duckdb")
-    if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
-        return exp.DataType.build("BLOB", dialect="duckdb")
     if kind.is_type(*_NESTED):
         kind = kind.copy()
         for part in list(kind.expressions):
@@ -290,7 +293,9 @@ def as_bytes(source: exp.Expr, kind: exp.DataType, is_try: bool) -> exp.Expr:
     elif source.is_type(*_BLOBS, exp.DType.NULL):
         value = cast(source, "BLOB")
     else:
-        value = _of_unknown(source)
+        # The type is unknown, so the generated SQL tests it.
+        test = "CASE WHEN TYPEOF(x) = 'BLOB' THEN x::BLOB ELSE ENCODE(x::VARCHAR) END"
+        value = filled(test, x=source.copy())
     size = _size(kind, exp.DType.BINARY)
     if size is not None:
         value = _bytes(value, size, kind.is_type(exp.DType.BINARY))
@@ -321,13 +326,6 @@ def _bytes(value: exp.Expr, size: int, filled: bool) -> exp.Expr:
         zeros = cast(exp.Literal.string("\\x00" * size), "BLOB")
         value = exp.Paren(this=exp.DPipe(this=value, expression=zeros))
     return call("ARRAY_SLICE", value, number(1), number(size))
-
-
-def _of_unknown(source: exp.Expr) -> exp.Expr:
-    """Bytes of a value of unknown type; the generated SQL tests the type."""
-    return filled(
-        "CASE WHEN TYPEOF(x) = 'BLOB' THEN x::BLOB ELSE ENCODE(x::VARCHAR) END", x=source.copy()
-    )
 
 
 def _size(kind: exp.DataType, fixed: exp.DType) -> int | None:

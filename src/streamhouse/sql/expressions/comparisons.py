@@ -8,7 +8,7 @@ IN sort the entries, and what groups or sorts by maps is refused, as Flink does 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from sqlglot import exp
 
@@ -17,6 +17,7 @@ from streamhouse.sql.expressions import zones
 from streamhouse.sql.functions import times
 from streamhouse.sql.functions.expression_builders import call, cast, lambda_of, parameter
 from streamhouse.sql.functions.macros import filled
+from streamhouse.sql.select_parts import branches
 from streamhouse.sql.text import Script
 
 OPERATORS = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
@@ -96,18 +97,8 @@ def with_sorted_maps(script: Script, node: exp.In | exp.Binary) -> None:
         _sort(script, value)
     query = node.args.get("query") if isinstance(node, exp.In) else None
     if query is not None and _has_map(node.this):
-        for select in _branches(query):
+        for select in branches(query):
             _sort(script, select.selects[0].unalias())
-
-
-def _branches(query: exp.Expr) -> Iterator[exp.Query]:
-    """The SELECTs of a query: itself, or the parts of its set operations."""
-    query = query.unnest()
-    if isinstance(query, exp.SetOperation):
-        yield from _branches(query.left)
-        yield from _branches(query.right)
-    elif isinstance(query, exp.Select):
-        yield query
 
 
 def _sort(script: Script, value: exp.Expr) -> None:
@@ -142,16 +133,14 @@ def check_grouped(script: Script, node: exp.Expr) -> None:
         word = "ORDER BY" if isinstance(node, exp.Ordered) else word
     elif isinstance(node, exp.Select) and node.args.get("distinct"):
         values, word = node.selects, "DISTINCT"
-    elif isinstance(node, exp.SetOperation) and not _is_union_all(node):
-        values = [item for select in _branches(node) for item in select.selects]
+    elif isinstance(node, exp.SetOperation) and (
+        node.args.get("distinct") or not isinstance(node, exp.Union)
+    ):
+        values = [item for select in branches(node) for item in select.selects]
     for value in values:
         if _has_map(value):
             message = f"{word} does not take a MAP, whose entries have no order; = and IN do"
             raise node_errors.unsupported(script, value, message)
-
-
-def _is_union_all(node: exp.SetOperation) -> bool:
-    return isinstance(node, exp.Union) and not node.args.get("distinct")
 
 
 def _has_map(value: exp.Expr) -> bool:

@@ -109,17 +109,11 @@ def text(node: exp.Expr) -> exp.Expr | None:
     interval_units = units(node)
     if not interval_units:
         return None
-    return _of_months(node) if interval_units <= set(MONTHS) else _of_millis(node)
-
-
-def _of_months(node: exp.Expr) -> exp.Expr:
-    whole = filled("(DATE_PART('year', i) * 12 + DATE_PART('month', i))", i=node.copy())
-    return _formatted("{}{}-{:02d}", whole, [12])
-
-
-def _of_millis(node: exp.Expr) -> exp.Expr:
-    whole = call("EPOCH_MS", node.copy())
-    return _formatted("{}{} {:02d}:{:02d}:{:02d}.{:03d}", whole, [24, 60, 60, 1000])
+    if interval_units <= set(MONTHS):
+        whole = filled("(DATE_PART('year', i) * 12 + DATE_PART('month', i))", i=node.copy())
+        return _formatted("{}{}-{:02d}", whole, [12])
+    millis = call("EPOCH_MS", node.copy())
+    return _formatted("{}{} {:02d}:{:02d}:{:02d}.{:03d}", millis, [24, 60, 60, 1000])
 
 
 def _formatted(pattern: str, whole: exp.Expr, sizes: list[int]) -> exp.Expr:

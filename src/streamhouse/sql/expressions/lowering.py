@@ -157,13 +157,11 @@ def fix_current_times(tree: exp.Expr, bounded: bool, zone: str = zones.UTC) -> e
             return casts.truncated_time(local.copy(), 0)
         if name == "CURRENT_DATE":
             return cast(local.copy(), "DATE")
-        return local.copy() if name == "LOCALTIMESTAMP" else _present(now, zone)
+        if name == "LOCALTIMESTAMP":
+            return local.copy()
+        return now.copy() if zone == zones.UTC else instant(now.copy())
 
     return _rewrite(tree, rule)
-
-
-def _present(now: exp.Expr, zone: str) -> exp.Expr:
-    return now.copy() if zone == zones.UTC else instant(now.copy())
 
 
 def lower(
@@ -493,11 +491,11 @@ def _stepped(node: exp.Add | exp.Sub, kind: exp.DataType, step: exp.Expr) -> exp
     """
     if kind.this == exp.DType.DATE and intervals.is_whole_days(step):
         return times.as_date(node)
-    if kind.this in (exp.DType.TIME, exp.DType.TIMESTAMPTZ):
+    if kind.this in (exp.DType.TIME, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMP_NS):
         node.type = kind
     elif kind.this == exp.DType.DATE or kind.this in times.TIMESTAMPS:
         node.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
-    return timestamp_digits.stepped(node)
+    return node
 
 
 def _substring_from_one(node: exp.Substring) -> exp.Expr:

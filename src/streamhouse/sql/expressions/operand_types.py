@@ -18,6 +18,7 @@ from sqlglot.errors import ParseError
 from streamhouse.sql.expressions import intervals, timestamp_digits, type_probe
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.expressions.timestamp_digits import Declared, results
+from streamhouse.sql.select_parts import sources
 
 _UNKNOWN = exp.DataType(this=exp.DType.UNKNOWN)
 _NULL = exp.DataType(this=exp.DType.NULL)
@@ -190,10 +191,7 @@ class OperandTypes:
     def _visible(self, select: exp.Select) -> dict[str, exp.Expr]:
         """The tables and subqueries in a SELECT's FROM, by alias."""
         if id(select) not in self._sources:
-            clause = select.args.get("from_")
-            joins = [*(select.args.get("joins") or []), *(select.args.get("laterals") or [])]
-            parts = [] if clause is None else [clause.this]
-            parts += [join.this if isinstance(join, exp.Join) else join for join in joins]
+            parts = [*sources(select), *(select.args.get("laterals") or [])]
             self._sources[id(select)] = {part.alias_or_name: part for part in parts}
         return self._sources[id(select)]
 

@@ -129,34 +129,10 @@ def iso_text(timestamp: exp.Expr) -> exp.Expr:
 
 def in_micros(fine: exp.Expr) -> exp.Expr:
     """A TIMESTAMP_NS truncated to a TIMESTAMP; DuckDB's own cast would round."""
-    new = filled(
-        "MAKE_TIMESTAMP((EPOCH_NS(fine) - rest) // 1000)::TIMESTAMP",
-        fine=fine.copy(), rest=_submicro_nanos(fine),
-    )  # fmt: skip
+    whole = "EPOCH_NS(fine) - _REMAINDER(EPOCH_NS(fine), 1000)"
+    new = filled(f"MAKE_TIMESTAMP(({whole}) // 1000)::TIMESTAMP", fine=fine.copy())
     new.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
     return new
-
-
-def _submicro_nanos(fine: exp.Expr) -> exp.Expr:
-    """The nanoseconds after the last whole microsecond, 0 to 999."""
-    return filled("_REMAINDER(EPOCH_NS(fine), 1000)", fine=fine.copy())
-
-
-def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
-    """Keep the nanoseconds when an interval is added to a TIMESTAMP_NS; DuckDB drops them."""
-    for name, step in (("this", node.right), ("expression", node.left)):
-        fine = node.args[name]
-        if intervals.units(step) and fine.is_type(exp.DType.TIMESTAMP_NS):
-            moved = node.copy()
-            moved.set(name, in_micros(fine))
-            new = filled(
-                "MAKE_TIMESTAMP_NS(EPOCH_NS((moved)::TIMESTAMP_NS) + rest)::TIMESTAMP_NS",
-                moved=moved, rest=_submicro_nanos(fine),
-            )  # fmt: skip
-            new.type = exp.DataType.build("TIMESTAMP_NS", dialect="duckdb")
-            mark(new, 9)
-            return new
-    return node
 
 
 def _text(timestamp: exp.Expr, whole: str, fraction: str, most: int, count: int) -> exp.Expr:
@@ -170,18 +146,13 @@ def _call_precision(node: exp.Expr) -> int | None:
 
     It is at least 3 for an interval with fractions of a second. None for other nodes.
     """
-    timestamp = times.argument(node)
+    timestamp, least = times.argument(node), 0
     if timestamp is None and isinstance(node, exp.Add | exp.Sub):
-        sides = [(node.left, node.right), (node.right, node.left)]
-        for side, step in sides:
-            if intervals.units(step) and not intervals.units(side):
-                side_precision = _timestamp_precision(side)
-                return (
-                    None
-                    if side_precision is None
-                    else max(side_precision, 3 * intervals.has_fraction(step))
-                )
-    return None if timestamp is None else _timestamp_precision(timestamp)
+        for side, step in ((node.left, node.right), (node.right, node.left)):
+            if timestamp is None and intervals.units(step) and not intervals.units(side):
+                timestamp, least = side, 3 * intervals.has_fraction(step)
+    known = None if timestamp is None else _timestamp_precision(timestamp)
+    return None if known is None else max(known, least)
 
 
 def _timestamp_precision(node: exp.Expr) -> int | None:
@@ -229,11 +200,10 @@ def results(node: exp.Expr) -> list[exp.Expr]:
 
 def common(values: Sequence[exp.Expr]) -> int | None:
     """The greatest precision of the values that are not NULL; None if one is unknown."""
-    non_null = [
-        value
+    precisions = [
+        _timestamp_precision(value)
         for value in values
         if not (isinstance(value, exp.Null) or value.is_type(exp.DType.NULL))
     ]
-    precisions = [_timestamp_precision(value) for value in non_null]
     declared = [known for known in precisions if known is not None]
     return max(declared) if declared and len(declared) == len(precisions) else None

@@ -12,11 +12,10 @@ from sqlglot import exp
 
 from streamhouse.sql.expressions.binder import BindError, Relations, describe, generate
 from streamhouse.sql.functions.expression_builders import call, cast
-from streamhouse.sql.select_parts import with_queries
+from streamhouse.sql.select_parts import clauses_of, sources, with_queries
 from streamhouse.sql.types import base, column_type
 
 _TIMES = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIME")
-_CLAUSES = ("from_", "joins", "laterals", "group")
 
 
 def types(
@@ -33,18 +32,20 @@ def types(
     select = node.find_ancestor(exp.Select)
     # Constants need no FROM, which may be the many rows of the VALUES that they are in.
     reads = any(part.find(exp.Column, exp.Star) for part in parts)
-    args = select.args if select is not None and reads else {}
-    probe = exp.Select(
-        expressions=[exp.alias_(part.copy(), f"part{index}") for index, part in enumerate(parts)]
+    probe = exp.Select()
+    if select is not None and reads:
+        probe = clauses_of(select, "from_", "joins", "laterals", "group")
+    probe.set(
+        "expressions",
+        [exp.alias_(part.copy(), f"part{index}") for index, part in enumerate(parts)],
     )
-    for key in _CLAUSES:
-        part = args.get(key)
-        if part:
-            copies = [item.copy() for item in part] if isinstance(part, list) else part.copy()
-            probe.set(key, copies)
     probe.set("with_", with_queries(node.parent))
-    for attempt in (_unchanged, _without_group, _with_outer_sources):
-        attempt(probe, select)
+    for attempt in range(3):
+        if attempt == 1:
+            # GROUP BY may contain the part itself.
+            probe.set("group", None)
+        elif attempt == 2:
+            _add_outer_sources(probe, select)
         try:
             return [kind for _, kind in describe(generate(probe), _read(probe, relations))]
         except (BindError, ValueError):
@@ -74,16 +75,7 @@ def type_name(node: exp.Typeof, relations: Relations, precision: int | None) -> 
     return cast(value, "VARCHAR")
 
 
-def _unchanged(probe: exp.Select, select: exp.Select | None) -> None:
-    pass
-
-
-def _without_group(probe: exp.Select, select: exp.Select | None) -> None:
-    """Drop GROUP BY, which may contain the part itself."""
-    probe.set("group", None)
-
-
-def _with_outer_sources(probe: exp.Select, select: exp.Select | None) -> None:
+def _add_outer_sources(probe: exp.Select, select: exp.Select | None) -> None:
     """Join the tables that a correlated subquery sees besides its own."""
     inner: exp.Expr | None = select
     while inner is not None:
@@ -116,8 +108,7 @@ def _of_column(part: exp.Expr, node: exp.Expr, relations: Relations) -> str | No
     inner, select = part.unnest(), node.find_ancestor(exp.Select)
     if not isinstance(inner, exp.Column) or select is None or select.args.get("from_") is None:
         return None
-    for source in (select.args["from_"], *(select.args.get("joins") or [])):
-        table = source.this
+    for table in sources(select):
         if isinstance(table, exp.Table) and table.alias_or_name == inner.table:
             return relations.get(table.name, {}).get(inner.name)
     return None

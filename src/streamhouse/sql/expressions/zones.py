@@ -27,9 +27,9 @@ from streamhouse.sql.functions.expression_builders import (
     UTC_ONLY,
     ZONE,
     call,
-    when,
     zone_marked,
 )
+from streamhouse.sql.functions.macros import filled
 
 UTC = "UTC"
 ZONE_OPTION = "table.local-time-zone"
@@ -124,9 +124,9 @@ def _instant(local: exp.Expr, zone: str) -> exp.Expr:
     last = call("TIMEZONE", exp.Literal.string(zone), local)
     if _OFFSET.fullmatch(zone):
         return last
-    day = call("TO_DAYS", exp.Literal.number(1))
-    before = exp.Paren(this=exp.Sub(this=last.copy(), expression=day))
-    offset = exp.Sub(this=_local(before, zone), expression=_local(before.copy(), UTC))
-    first = _of_utc(exp.Paren(this=exp.Sub(this=local.copy(), expression=exp.Paren(this=offset))))
-    same = exp.EQ(this=_local(first.copy(), zone), expression=local.copy())
-    return when(same, exp.Least(this=first, expressions=[last.copy()]), last)
+    in_zone, in_utc = (f"TIMEZONE('{name}', (last - TO_DAYS(1)))" for name in (zone, UTC))
+    first = f"TIMEZONE('{UTC}', (local - ({in_zone} - {in_utc})))"
+    same = f"TIMEZONE('{zone}', {first}) = local"
+    return filled(
+        f"CASE WHEN {same} THEN LEAST({first}, last) ELSE last END", local=local.copy(), last=last
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -19,7 +18,6 @@ from streamhouse.sql.functions.expression_builders import (
     call,
     cast,
     concat,
-    tried,
 )
 from streamhouse.sql.functions.macros import filled
 
@@ -145,14 +143,6 @@ def made(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _json_unquote(args: Args) -> exp.Expr:
-    """JSON_UNQUOTE: the text of a JSON string; any other text as it is."""
-    return filled(
-        "CASE WHEN kind = 'VARCHAR' THEN JSON_EXTRACT_STRING(given, '$') ELSE given END::VARCHAR",
-        kind=tried(partial(call, "JSON_TYPE"), args[0]), given=args[0].copy(),
-    )  # fmt: skip
-
-
 def _json_length(args: Args) -> exp.Expr:
     """JSON_LENGTH: the size of an object or array, 1 for a scalar, null if there is no JSON."""
     path = args[1] if len(args) > 1 else exp.Literal.string("$")
@@ -165,5 +155,4 @@ TABLE: Table = {
     "JSON_EXISTS": (2, 2, lambda args: exists_or(args, exp.false())),
     "JSON_LENGTH": (1, 2, _json_length),
     "JSON_STRING": (1, 1, lambda args: made(any_null(args, _json(args[0])))),
-    "JSON_UNQUOTE": (1, 1, _json_unquote),
 }

@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeAlias
 
 from streamhouse.sql.functions.java_numbers import java_double
@@ -150,14 +150,16 @@ def _steps(text: str) -> Iterator[PathStep]:
         if text.startswith(".", at) and not deep:
             at += 1
         step, at = _bracket(text, at) if text.startswith("[", at) else _named(text, at, dot)
-        yield PathStep(_everywhere(step.children)) if deep else step
+        yield PathStep(partial(_below, step.children)) if deep else step
 
 
 def _named(text: str, at: int, dot: bool) -> tuple[PathStep, int]:
     name = _NAME.match(text, at)
     if not dot or name is None or text.startswith(("(", " "), name.end()):
         raise PathError(f"'{text[at:]}' in the JSON path '{text}' is not supported")
-    step = PathStep(_all) if name[0] == "*" else PathStep(_member((name[0],)), definite=True)
+    step = (
+        PathStep(_all) if name[0] == "*" else PathStep(partial(_member, [name[0]]), definite=True)
+    )
     return step, name.end()
 
 
@@ -166,17 +168,18 @@ def _bracket(text: str, at: int) -> tuple[PathStep, int]:
         return PathStep(_all), match.end()
     if match := _NAMES.match(text, at):
         names = re.findall(_QUOTED, match[1], re.DOTALL)
-        return PathStep(_member(tuple(map(_unquoted, names))), definite=True), match.end()
+        members = partial(_member, list(map(_unquoted, names)))
+        return PathStep(members, definite=True), match.end()
     if match := _INDEXES.match(text, at):
         indexes = [int(index) for index in match[1].split(",")]
-        return PathStep(_items(indexes), len(indexes) == 1, items=True), match.end()
+        return PathStep(partial(_items, indexes), len(indexes) == 1, items=True), match.end()
     if match := _SLICE.match(text, at):
         start, end = (int(part) if part else None for part in match.groups())
         return PathStep(lambda node: iter(_array(node)[start:end]), items=True), match.end()
     if text.startswith("[?(", at):
         condition, at = _alternatives(text, at + 3)
         if text.startswith(")]", at):
-            return PathStep(_filtered(condition)), at + 2
+            return PathStep(partial(_filtered, condition)), at + 2
     raise PathError(f"'{text[at:]}' in the JSON path '{text}' is not supported")
 
 
@@ -191,50 +194,36 @@ def _all(node: Any) -> Iterator[Any]:
         yield from node
 
 
-def _member(names: tuple[str, ...]) -> Children:
+def _member(names: list[str], node: Any) -> Iterator[Any]:
     """The member of a name; for several names an object of those that exist."""
-
-    def children(node: Any) -> Iterator[Any]:
-        if isinstance(node, dict):
-            if len(names) > 1:
-                yield {name: node[name] for name in names if name in node}
-            elif names[0] in node:
-                yield node[names[0]]
-
-    return children
+    if isinstance(node, dict):
+        if len(names) > 1:
+            yield {name: node[name] for name in names if name in node}
+        elif names[0] in node:
+            yield node[names[0]]
 
 
 def _array(node: Any) -> list[Any]:
     return node if isinstance(node, list) else []
 
 
-def _items(indexes: list[int]) -> Children:
-    def children(node: Any) -> Iterator[Any]:
-        items = _array(node)
-        return (items[index] for index in indexes if -len(items) <= index < len(items))
-
-    return children
+def _items(indexes: list[int], node: Any) -> Iterator[Any]:
+    items = _array(node)
+    return (items[index] for index in indexes if -len(items) <= index < len(items))
 
 
-def _everywhere(children: Callable[[Any], Iterator[Any]]) -> Children:
+def _below(children: Children, node: Any) -> Iterator[Any]:
     """The children of a node and of all nodes below it."""
-
-    def below(node: Any) -> Iterator[Any]:
-        yield from children(node)
-        for child in _all(node):
-            yield from below(child)
-
-    return below
+    yield from children(node)
+    for child in _all(node):
+        yield from _below(children, child)
 
 
 Condition: TypeAlias = Callable[[Any], bool]
 
 
-def _filtered(condition: Condition) -> Children:
-    def children(node: Any) -> Iterator[Any]:
-        return filter(condition, [node] if isinstance(node, dict) else _array(node))
-
-    return children
+def _filtered(condition: Condition, node: Any) -> Iterator[Any]:
+    return filter(condition, [node] if isinstance(node, dict) else _array(node))
 
 
 def _alternatives(text: str, at: int) -> tuple[Condition, int]:

@@ -7,6 +7,7 @@ expands the macros itself, so that no connection needs them, and each part of on
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, ClassVar
@@ -23,16 +24,18 @@ from streamhouse.sql.functions.expression_builders import (
     Table,
     bytes_of,
     parameter,
+    tried,
 )
 
 _MACRO = re.compile(r"^CREATE MACRO (\w+)\((.*?)\) AS\s+(.*?);$", re.MULTILINE | re.DOTALL)
 _NODES = (
-    "ABS", "APPROX_COUNT_DISTINCT", "AVG", "BIT_AND", "BIT_OR", "BIT_XOR", "BOOL_AND", "BOOL_OR",
-    "CEIL", "COALESCE", "CORR", "COUNT", "COVAR_POP", "COVAR_SAMP", "CUME_DIST", "DENSE_RANK",
-    "FIRST_VALUE", "KURTOSIS", "LAG", "LAST_VALUE", "LEAD", "LOWER", "NTH_VALUE", "NTILE", "NULLIF",
-    "PERCENTILE_CONT", "PERCENTILE_DISC", "PERCENT_RANK", "RANK", "REGR_AVGX", "REGR_AVGY",
-    "REGR_INTERCEPT", "REGR_R2", "REGR_SLOPE", "REGR_SXX", "REGR_SXY", "REGR_SYY", "ROW_NUMBER",
-    "SKEWNESS", "STDDEV_POP", "STDDEV_SAMP", "SUBSTRING", "SUM", "UPPER", "VAR_POP", "VAR_SAMP",
+    "ABS", "APPROX_COUNT_DISTINCT", "ARG_MAX", "ARG_MIN", "AVG", "BIT_AND", "BIT_OR", "BIT_XOR",
+    "BOOL_AND", "BOOL_OR", "CEIL", "COALESCE", "CORR", "COUNT", "COVAR_POP", "COVAR_SAMP",
+    "CUME_DIST", "DENSE_RANK", "FIRST_VALUE", "KURTOSIS", "LAG", "LAST_VALUE", "LEAD", "LOWER",
+    "MAX", "MIN", "NTH_VALUE", "NTILE", "NULLIF", "PERCENTILE_CONT", "PERCENTILE_DISC",
+    "PERCENT_RANK", "RANK", "REGR_AVGX", "REGR_AVGY", "REGR_INTERCEPT", "REGR_R2", "REGR_SLOPE",
+    "REGR_SXX", "REGR_SXY", "REGR_SYY", "ROW_NUMBER", "SKEWNESS", "STDDEV_POP", "STDDEV_SAMP",
+    "SUBSTRING", "SUM", "UPPER", "VAR_POP", "VAR_SAMP",
 )  # fmt: skip
 """The functions that are nodes of sqlglot; all others are calls by name."""
 _OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In)
@@ -59,15 +62,38 @@ def filled(text: str, /, **parts: exp.Expr) -> exp.Expr:
     gets the part itself, others get copies.
     """
     tree = _parsed(text).copy()
+    tests = [each for each in tree.find_all(exp.Anonymous) if each.name == "TRY"]
+    inside = {id(column) for each in tests for column in each.find_all(exp.Column)}
+    _fill([each for each in tree.find_all(exp.Column) if id(each) not in inside], parts)
+    for each in tests:
+        new = _tried(each.expressions[0], parts)
+        tree = new if each is tree else tree
+        each.replace(new)
+    return tree
+
+
+def _fill(columns: Sequence[exp.Column], parts: Mapping[str, exp.Expr]) -> None:
     used: set[str] = set()
-    for column in list(tree.find_all(exp.Column)):
+    for column in columns:
         part = parts[column.name]
         part = part.copy() if column.name in used else part
         used.add(column.name)
         if _is_operator(column.parent) and _is_operator(part):
             part = exp.Paren(this=part)
         column.replace(part)
-    return tree
+
+
+def _tried(body: exp.Expr, parts: Mapping[str, exp.Expr]) -> exp.Expr:
+    """The argument of TRY in a text, with its parts; null where it fails."""
+    names = list(dict.fromkeys(column.name for column in body.find_all(exp.Column)))
+
+    def build(*given: exp.Expr) -> exp.Expr:
+        whole = exp.Paren(this=body.copy())
+        _fill(list(whole.find_all(exp.Column)), dict(zip(names, given, strict=True)))
+        made: exp.Expr = whole.this
+        return made
+
+    return tried(build, *(parts[name] for name in names))
 
 
 def _is_operator(node: exp.Expr | None) -> bool:

@@ -85,6 +85,18 @@ CREATE MACRO OVERLAY(s, new, place) AS _OVERLAY(s, new, place, LENGTH(new));
 CREATE MACRO OVERLAY(s, new, place, n) AS _OVERLAY(s, new, place, n);
 CREATE MACRO PARSE_URL(url, part) AS flink_parse_url(url, part, NULL);
 CREATE MACRO PARSE_URL(url, part, name) AS flink_parse_url(url, part, name);
+-- False for an empty pattern.
+CREATE MACRO REGEXP(s, pattern) AS (REGEXP_MATCHES(s, pattern) AND pattern <> '')::BOOLEAN;
+CREATE MACRO REGEXP_COUNT(s, pattern) AS LEN(TRY(REGEXP_EXTRACT_ALL(s, pattern)))::INT;
+CREATE MACRO REGEXP_EXTRACT_ALL(s, pattern) AS TRY(REGEXP_EXTRACT_ALL(s, pattern, 1))::VARCHAR[];
+CREATE MACRO REGEXP_EXTRACT_ALL(s, pattern, n) AS TRY(REGEXP_EXTRACT_ALL(s, pattern, n))::VARCHAR[];
+-- The place of the first match, from 1; 0 if there is none.
+CREATE MACRO REGEXP_INSTR(s, pattern) AS TRY(
+  CASE WHEN REGEXP_MATCHES(s, pattern)
+  THEN LENGTH(REGEXP_EXTRACT(s, '(?s)^(.*?)(?:' || pattern || ')', 1)) + 1
+  WHEN NOT REGEXP_MATCHES(s, pattern) THEN 0 END)::INT;
+CREATE MACRO REGEXP_SUBSTR(s, pattern) AS TRY(
+  CASE WHEN REGEXP_MATCHES(s, pattern) THEN REGEXP_EXTRACT(s, pattern, 0)::VARCHAR END)::VARCHAR;
 CREATE MACRO REPEAT(s, n) AS REPEAT(s, n)::VARCHAR;
 -- DuckDB's own function is for ASCII.
 CREATE MACRO REVERSE(s) AS
@@ -130,6 +142,9 @@ CREATE MACRO YEAR(t) AS DATE_PART('year', t::TIMESTAMP)::BIGINT;
 
 -- JSON.
 CREATE MACRO JSON_QUOTE(s) AS CASE WHEN s IS NULL THEN NULL ELSE TO_JSON(s::VARCHAR)::VARCHAR END;
+-- The text of a JSON string; any other text as it is.
+CREATE MACRO JSON_UNQUOTE(s) AS
+  CASE WHEN TRY(JSON_TYPE(s)) = 'VARCHAR' THEN JSON_EXTRACT_STRING(s, '$') ELSE s END::VARCHAR;
 
 -- Arrays and maps.
 -- The distinct elements, null included, in the order of their first occurrence.
@@ -222,6 +237,11 @@ CREATE MACRO BOOL_OR(x) AS BOOL_OR(x);
 CREATE MACRO CORR(y, x) AS CORR(y, x);
 CREATE MACRO EVERY(x) AS BOOL_AND(x);
 CREATE MACRO KURTOSIS(x) AS KURTOSIS(x);
+-- The value at an extreme of a key; of equal keys, the extreme value.
+CREATE MACRO MAX_BY(x, key) AS
+  ARG_MAX(x, CASE WHEN key IS NULL OR x IS NULL THEN NULL ELSE ROW(key, x) END);
+CREATE MACRO MIN_BY(x, key) AS
+  ARG_MIN(x, CASE WHEN key IS NULL OR x IS NULL THEN NULL ELSE ROW(key, x) END);
 CREATE MACRO PERCENTILE_CONT(x) AS PERCENTILE_CONT(x);
 CREATE MACRO PERCENTILE_DISC(x) AS PERCENTILE_DISC(x);
 CREATE MACRO REGR_AVGX(y, x) AS REGR_AVGX(y, x);

@@ -72,10 +72,6 @@ def _count(args: Args) -> exp.Expr:
     return exp.Count(this=args[0] if args else exp.Star(), big_int=True)
 
 
-def _coalesce(args: Args) -> exp.Expr:
-    return exp.Coalesce(this=args[0], expressions=args[1:])
-
-
 def _percentile(args: Args) -> exp.Expr:
     if len(args) > 2:
         return aggregate("PERCENTILE", *args)
@@ -94,17 +90,6 @@ def _group_id() -> exp.Expr:
     zero = cast(exp.Literal.number(0), "BIGINT")
     zero.meta[GROUP_ID] = True
     return zero
-
-
-def _at_extreme(kind: type[exp.Expr]) -> Build:
-    """MIN_BY, MAX_BY: the value at an extreme of a key; of equal keys, the extreme value."""
-
-    def build(args: Args) -> exp.Expr:
-        value, key = args
-        pair = any_null([key, value], call("ROW", key.copy(), value.copy()))
-        return kind(this=value, expression=pair)
-
-    return build
 
 
 def _any_value(args: Args) -> exp.Expr:
@@ -168,7 +153,7 @@ _VALUES: Table = {
     "ROUND": (1, 2, _digits(_round)),
     "ROW": (1, None, lambda args: call("ROW", *args)),
     "TRUNCATE": (1, 2, _digits(lambda args: call("TRUNC", *args))),
-    "COALESCE": (1, None, _coalesce),
+    "COALESCE": (1, None, lambda args: exp.Coalesce(this=args[0], expressions=args[1:])),
 }
 _AGGREGATES: Table = {
     "COUNT": (0, 1, _count),
@@ -184,9 +169,7 @@ _AGGREGATES: Table = {
 }
 _OF_OTHER_SYSTEMS: Table = {
     "ANY_VALUE": (1, 1, _any_value),
-    "MAX_BY": (2, 2, _at_extreme(exp.ArgMax)),
     "MEDIAN": (1, 1, lambda args: _percentile([args[0], exp.Literal.number("0.5")])),
-    "MIN_BY": (2, 2, _at_extreme(exp.ArgMin)),
     "STRING_AGG": (2, 2, _list),
 }
 """Functions that other systems have and Flink lacks, by the names that most of them use."""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import partial
 
 from sqlglot import exp
 
+from streamhouse.sql.functions import macros
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
     Args,
     ArgumentError,
-    Build,
     Table,
-    bytes_of,
     call,
     cast,
     concat,
     literal_text,
     number,
     text_of,
-    tried,
     when,
 )
 from streamhouse.sql.functions.macros import filled
@@ -51,14 +48,6 @@ def _replace(args: Args) -> exp.Expr:
     )  # fmt: skip
 
 
-def _regexp(args: Args) -> exp.Expr:
-    """REGEXP; false for an empty pattern."""
-    matches = call("REGEXP_MATCHES", *args)
-    if isinstance(args[1], exp.Literal) and args[1].name:
-        return cast(matches, "BOOLEAN")
-    return filled("(matches AND pattern <> '')::BOOLEAN", matches=matches, pattern=args[1].copy())
-
-
 def _regexp_extract(args: Args) -> exp.Expr:
     group = args[2] if len(args) > 2 else number(0)
     if isinstance(group, exp.Neg):
@@ -74,32 +63,6 @@ def _regexp_extract(args: Args) -> exp.Expr:
     return when(call("REGEXP_MATCHES", args[0].copy(), args[1].copy()), extracted)
 
 
-def _all_matches(*args: exp.Expr) -> exp.Expr:
-    return tried(partial(call, "REGEXP_EXTRACT_ALL"), *args)
-
-
-def _regexp_extract_all(args: Args) -> exp.Expr:
-    return cast(_all_matches(*(args if args[2:] else [*args, number(1)])), "VARCHAR[]")
-
-
-def _regexp_substr(args: Args) -> exp.Expr:
-    return cast(tried(lambda *given: _regexp_extract(list(given)), *args), "VARCHAR")
-
-
-def _regexp_instr(args: Args) -> exp.Expr:
-    """REGEXP_INSTR: the position of the first match, from 1; 0 if there is none."""
-    return cast(tried(_first_match, *args), "INT")
-
-
-def _first_match(value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
-    return filled(
-        "CASE WHEN REGEXP_MATCHES(value, pattern)"
-        " THEN LENGTH(REGEXP_EXTRACT(value, '(?s)^(.*?)(?:' || pattern || ')', 1)) + 1"
-        " WHEN NOT REGEXP_MATCHES(value, pattern) THEN 0 END",
-        value=value, pattern=pattern,
-    )  # fmt: skip
-
-
 def _regexp_replace(args: Args) -> exp.Expr:
     new = args[2]
     if not (isinstance(new, exp.Literal) and new.is_string) or "\\" in new.name:
@@ -107,17 +70,7 @@ def _regexp_replace(args: Args) -> exp.Expr:
     return cast(call("REGEXP_REPLACE", *args, exp.Literal.string("g")), "VARCHAR")
 
 
-def _sha(name: str) -> Build:
-    return lambda args: arrow_call(name, bytes_of(args[0]))
-
-
-def _sha256(args: Args) -> exp.Expr:
-    return cast(call("SHA256", bytes_of(args[0])), "VARCHAR")
-
-
-_SHA2: dict[str, Build] = {
-    "224": _sha("sha224"), "256": _sha256, "384": _sha("sha384"), "512": _sha("sha512"),
-}  # fmt: skip
+_SHA2 = {length: macros.TABLE[f"SHA{length}"][2] for length in ("224", "256", "384", "512")}
 
 
 def _sha2(args: Args) -> exp.Expr:
@@ -129,11 +82,6 @@ def _sha2(args: Args) -> exp.Expr:
         return _SHA2[length.name]([value])
     cases = ((int(one), build([value.copy()])) for one, build in _SHA2.items())
     return cast(_by_number(length, cases), "VARCHAR")
-
-
-def _elt(args: Args) -> exp.Expr:
-    """ELT(n, a, b, …): the nth value, from 1; null for an `n` out of range."""
-    return _by_number(args[0], enumerate(args[1:], 1))
 
 
 def _by_number(given: exp.Expr, values: Iterable[tuple[int, exp.Expr]]) -> exp.Expr:
@@ -180,17 +128,13 @@ def similar(node: exp.SimilarTo, escape: str = "") -> exp.Expr:
 
 def in_case(node: exp.Lower | exp.Upper, is_repeatable: bool) -> exp.Expr:
     """UPPER or LOWER as Java's, which maps some characters to several: `ß` to `SS`."""
-    name = "upper" if isinstance(node, exp.Upper) else "lower"
+    java = arrow_call("upper" if isinstance(node, exp.Upper) else "lower", node.this.copy())
     if not is_repeatable:
-        return arrow_call(name, node.this)
-    return _of_ascii(name, node.this, node.copy())
-
-
-def _of_ascii(name: str, text: exp.Expr, native: exp.Expr) -> exp.Expr:
-    """`native`, DuckDB's function, for a text in ASCII; the Python function for any other."""
+        return java
+    # DuckDB's own function is Java's for a text in ASCII.
     return filled(
-        "CASE WHEN STRLEN(value) = LENGTH(value) THEN native ELSE other END::VARCHAR",
-        value=text.copy(), native=native, other=arrow_call(name, text.copy()),
+        "CASE WHEN STRLEN(value) = LENGTH(value) THEN native ELSE java END::VARCHAR",
+        value=node.this.copy(), native=node.copy(), java=java,
     )  # fmt: skip
 
 
@@ -198,15 +142,10 @@ TABLE: Table = {
     "CONCAT": (1, None, lambda args: exp.Paren(this=concat(*map(text_of, args)))),
     "CONCAT_WS": (2, None, lambda args: cast(call("CONCAT_WS", *map(text_of, args)), "VARCHAR")),
     "REPLACE": (3, 3, _replace),
-    "ELT": (2, None, _elt),
+    "ELT": (2, None, lambda args: _by_number(args[0], enumerate(args[1:], 1))),
     "PRINTF": (1, None, lambda args: cast(call("PRINTF", *args), "VARCHAR")),
     "SHA2": (2, 2, _sha2),
     "SPLIT_INDEX": (3, 3, _split_index),
-    "REGEXP": (2, 2, _regexp),
-    "REGEXP_COUNT": (2, 2, lambda args: cast(call("LEN", _all_matches(*args)), "INT")),
     "REGEXP_EXTRACT": (2, 3, _regexp_extract),
-    "REGEXP_EXTRACT_ALL": (2, 3, _regexp_extract_all),
-    "REGEXP_INSTR": (2, 2, _regexp_instr),
     "REGEXP_REPLACE": (3, 3, _regexp_replace),
-    "REGEXP_SUBSTR": (2, 2, _regexp_substr),
 }

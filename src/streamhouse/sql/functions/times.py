@@ -31,7 +31,6 @@ from streamhouse.sql.functions.expression_builders import (
     literal_text,
     number,
     to_local,
-    tried,
     try_cast,
     zone_marked,
 )
@@ -48,6 +47,8 @@ _FIELDS = {
     "ISODOW": "isodow", "EPOCH": "epoch", "CENTURY": "century", "DECADE": "decade",
     "ISOYEAR": "isoyear", "MILLENNIUM": "millennium",
 }  # fmt: skip
+_NANOS = "COALESCE(TRY(_REMAINDER(EPOCH_NS(TRY_CAST(t AS TIMESTAMP_NS)), 1000)), 0)"
+"""The nanoseconds beyond the microseconds of a timestamp; 0 if they are unknown."""
 _FRACTIONS = {"MILLISECOND": 1_000_000, "MICROSECOND": 1_000, "NANOSECOND": 1}
 """Fields that are fractions of a second, and their units in nanoseconds."""
 _ROUNDED = {
@@ -108,16 +109,6 @@ def _text(timestamp: exp.Expr, nanos: exp.Expr, pattern: exp.Expr) -> exp.Expr:
         return cast(call("STRFTIME", timestamp, strftime_pattern), "VARCHAR")
     pattern = _checked(pattern, java_times.parts)
     return arrow_call("format_time", call("EPOCH_US", timestamp), nanos, pattern)
-
-
-def _nanos(source: exp.Expr) -> exp.Expr:
-    """The nanoseconds beyond the microseconds of a timestamp; 0 if they are unknown."""
-
-    def rest(timestamp: exp.Expr) -> exp.Expr:
-        nanos = "EPOCH_NS(TRY_CAST(timestamp AS TIMESTAMP_NS))"
-        return filled(f"_REMAINDER({nanos}, 1000)", timestamp=timestamp)
-
-    return exp.Coalesce(this=tried(rest, source), expressions=[number(0)])
 
 
 def _unit(node: exp.Expr) -> str:
@@ -266,7 +257,7 @@ def date_format(args: Args) -> exp.Expr:
     """DATE_FORMAT(timestamp, pattern); a text that is no timestamp gives null, as in Flink."""
     timestamp_argument = cast(args[0], "TIMESTAMP")
     timestamp_argument.meta[_LENIENT] = True
-    return _text(timestamp_argument, _nanos(args[0].copy()), args[1])
+    return _text(timestamp_argument, filled(_NANOS, t=args[0].copy()), args[1])
 
 
 _DAY_LETTERS = (frozenset("yMd"), frozenset("uMd"), frozenset("yD"), frozenset("uD"))
@@ -347,7 +338,7 @@ def _fraction(part: str, source: exp.Expr) -> exp.Expr:
     micros = filled("_REMAINDER(EPOCH_US(source::TIMESTAMP), 1000000)", source=source)
     nanos, more = ("micros * 1000", number(0))
     if part == "NANOSECOND":
-        nanos, more = "micros * 1000 + more", _nanos(source.copy())
+        nanos, more = "micros * 1000 + more", filled(_NANOS, t=source.copy())
     return filled(f"(({nanos}) // {_FRACTIONS[part]})::BIGINT", micros=micros, more=more)
 
 
@@ -417,10 +408,8 @@ def overlaps(node: exp.Overlaps) -> exp.Expr:
         if end.unnest().find(exp.Interval):
             end = exp.Paren(this=exp.Add(this=first.copy(), expression=end))
         last = cast(end, "TIMESTAMP")
-        ends.append([
-            kind(this=first.copy(), expressions=[last.copy()])
-            for kind in (exp.Least, exp.Greatest)
-        ])  # fmt: skip
+        kinds = (exp.Least, exp.Greatest)
+        ends.append([kind(this=first.copy(), expressions=[last.copy()]) for kind in kinds])
     (start0, end0), (start1, end1) = ends
     return filled("(e0 >= s1 AND e1 >= s0)", s0=start0, e0=end0, s1=start1, e1=end1)
 

@@ -59,7 +59,12 @@ def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
     choice("metastore", metastore, METASTORES)
     effective = (*_EFFECTIVE, *_BY_METASTORE[metastore])
     for key in own:
-        _check_metastore_option(key, metastore, where)
+        kinds = [kind for kind, keys in _BY_METASTORE.items() if key in keys]
+        if kinds and key not in (*effective, *WITHOUT_EFFECT):
+            raise OptionError(
+                f"{where}: option '{key}' is for 'metastore' = '{kinds[0]}', and this is "
+                f"'{metastore}'"
+            )
     check_known(own, (*effective, *WITHOUT_EFFECT), where)
     if metastore != "filesystem":
         required(options, "uri", where)
@@ -69,17 +74,6 @@ def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
             boolean(key, options[key])
     ineffective = (key for key in own if key in WITHOUT_EFFECT and key not in effective)
     return [f"option '{key}' has no effect here: {WITHOUT_EFFECT[key]}" for key in ineffective]
-
-
-def _check_metastore_option(key: str, metastore: str, where: str) -> None:
-    """Raise `OptionError` for an option of another kind of catalog than this one."""
-    if key in (*_EFFECTIVE, *_BY_METASTORE[metastore], *WITHOUT_EFFECT):
-        return
-    kinds = [kind for kind, keys in _BY_METASTORE.items() if key in keys]
-    if kinds:
-        raise OptionError(
-            f"{where}: option '{key}' is for 'metastore' = '{kinds[0]}', and this is '{metastore}'"
-        )
 
 
 def is_warehouse_option(key: str) -> bool:

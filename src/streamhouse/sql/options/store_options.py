@@ -105,11 +105,6 @@ def canonical_options(options: Mapping[str, str], where: str = "the warehouse") 
     return dict(_canonical_options(tuple(options.items()), where, _environment()))
 
 
-def location_of(options: Mapping[str, str]) -> str:
-    """The warehouse's location, as `s3://` if it is in an object store."""
-    return s3_location(options["warehouse"])
-
-
 def _check_scheme(options: Mapping[str, str]) -> None:
     """Paimon's cores would retry without an end, or fail late."""
     location = options.get("warehouse", "")
@@ -130,7 +125,7 @@ def _canonical_options(
     result = named_options(dict(items), where)
     if is_object_store(result.get("warehouse", "")) or any(key in result for key in _CANONICAL):
         if "warehouse" in result:
-            result["warehouse"] = location_of(result)
+            result["warehouse"] = s3_location(result["warehouse"])
         _complete(result, environment)
     return tuple(result.items())
 

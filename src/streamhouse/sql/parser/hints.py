@@ -91,7 +91,9 @@ def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
     hints = []
     for name, start, cursor in _parse_hints(script, body, offset):
         if name in _WITHOUT_EFFECT:
-            _skip_arguments(cursor)
+            cursor.expect("(")
+            while not cursor.accept(")"):
+                cursor.take()
             continue
         if name != "LOOKUP":
             _refuse_hint(cursor, name, start, ("LOOKUP",), "after SELECT")
@@ -165,24 +167,14 @@ def _parse_hints(script: Script, body: str, offset: int) -> Iterator[tuple[str, 
         cursor.accept(",")
 
 
-def _skip_arguments(cursor: Cursor) -> None:
-    cursor.expect("(")
-    while not cursor.accept(")"):
-        cursor.take()
-
-
 def _refuse_hint(
     cursor: Cursor, name: str, start: int, allowed: tuple[str, ...], where: str
 ) -> None:
     end = start + len(name)
-    if name in ("OPTIONS", "LOOKUP"):
+    if name in ("OPTIONS", "LOOKUP", *_WITHOUT_EFFECT):
         right_place = "after the table's name" if name == "OPTIONS" else "after SELECT"
         raise cursor.script.error(
             f"hint {name} is not allowed {where}; write it {right_place}", start, end
-        )
-    if name in _WITHOUT_EFFECT:
-        raise cursor.script.error(
-            f"hint {name} is not allowed {where}; write it after SELECT", start, end
         )
     guess = closest(name, allowed)
     hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(allowed)}"

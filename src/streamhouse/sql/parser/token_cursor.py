@@ -111,9 +111,6 @@ class Cursor:
     def text_of(self, tokens: list[Token]) -> str:
         return self.script.text[tokens[0].start : tokens[-1].end + 1]
 
-    def position(self) -> TextPosition:
-        return self.script.position(self.offset)
-
     @property
     def place(self) -> tuple[TextPosition, str]:
         """The position and the text of the whole statement, the first fields of its record."""

@@ -16,6 +16,7 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.functions.expression_builders import GENERATED
 from streamhouse.sql.parser.strict_parser import ADVICE
 from streamhouse.sql.text import Script, span
+from streamhouse.sql.types import DECIMAL_SIZE, SIZES
 
 _SCALARS = (
     exp.DType.BIGINT, exp.DType.BINARY, exp.DType.BOOLEAN, exp.DType.CHAR, exp.DType.DATE,
@@ -36,17 +37,6 @@ _SUPPORTED_TYPES = (
     "STRING, BINARY(n), BYTES, DATE, TIME, TIMESTAMP(p), TIMESTAMP_LTZ(p), ARRAY<…>, MAP<…, …>, "
     "ROW<…>"
 )
-_SIZE_LIMITS = {
-    **dict.fromkeys(
-        (exp.DType.BINARY, exp.DType.CHAR, exp.DType.VARBINARY, exp.DType.VARCHAR),
-        (1, 2147483647),
-    ),
-    **dict.fromkeys(
-        (exp.DType.TIME, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMPNTZ),
-        (0, 9),
-    ),
-}
-"""Types with a size, with its minimum and maximum."""
 
 
 def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
@@ -127,10 +117,11 @@ def _size_error(kind: exp.DType, sizes: list[str]) -> str | None:
         precision, scale = (*numbers, 0)[:2] if numbers else (0, 0)
         if len(numbers) == len(sizes) <= 2 and 1 <= precision <= 38 and scale <= precision:
             return None
-        return "DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p"
-    if kind not in _SIZE_LIMITS:
+        return DECIMAL_SIZE
+    name = "TIMESTAMP" if kind == exp.DType.TIMESTAMPNTZ else _flink_name(kind)
+    if name not in SIZES:
         return f"type {_flink_name(kind)} takes no size; leave it out"
-    minimum, maximum = _SIZE_LIMITS[kind]
+    minimum, maximum = SIZES[name]
     if len(numbers) == len(sizes) == 1 and minimum <= numbers[0] <= maximum:
         return None
     given = f", not {sizes[0]}" if len(numbers) == len(sizes) == 1 else ""

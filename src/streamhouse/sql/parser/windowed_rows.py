@@ -22,8 +22,8 @@ from streamhouse.sql.functions.expression_builders import (
     column_of,
     number,
     quoted,
-    when,
 )
+from streamhouse.sql.functions.macros import filled
 
 WINDOWED = "windowed"
 """Key in the `meta` of a SELECT that adds the columns of windows to rows: the `Window`."""
@@ -142,9 +142,7 @@ def _aligned(
     start = window.floor(_of(time), window.size)
     star = exp.Column(this=exp.Star(), table=quoted(data.alias_or_name))
     columns = _columns(start, _plus(start, window.size), time, names)
-    select = exp.Select(expressions=[star, *columns], where=where)
-    select.set("from_", exp.From(this=data))
-    return select
+    return exp.Select(expressions=[star, *columns], from_=exp.From(this=data), where=where)
 
 
 def reaching(
@@ -228,32 +226,31 @@ def _sliced(
     source, slice_ = _with_slices(data, time, first, where)
     moment = _of(slice_)
     distance = column_of(WINDOWS, _DISTANCE)
-    steps = (cast(number(each), "BIGINT") for each in (0, window.size, window.step))
+    distances = filled(f"RANGE(0::BIGINT, {window.size}::BIGINT, {window.step}::BIGINT)")
     windows = exp.Unnest(
-        expressions=[call("RANGE", *steps)],
+        expressions=[distances],
         alias=exp.TableAlias(this=quoted(WINDOWS), columns=[quoted(_DISTANCE)]),
     )
     apart = call("TO_MILLISECONDS", distance.copy())
     condition = None
     if window.kind == "HOP":
-        start: exp.Expr = exp.Paren(
-            this=exp.Sub(this=window.floor(moment, window.step), expression=apart)
-        )
+        first = window.floor(moment, window.step)
+        start = filled("(first - apart)", first=first, apart=apart)
         end = _plus(start, window.size)
         if window.size % window.step:
             condition = exp.Where(this=exp.LT(this=moment, expression=end.copy()))
     else:
         start = window.floor(moment, window.size)
-        end = exp.Paren(this=exp.Add(this=_plus(moment, window.step), expression=apart))
+        end = filled("(near + apart)", near=_plus(moment, window.step), apart=apart)
         last = _plus(start, window.size)
         condition = exp.Where(this=exp.LTE(this=end.copy(), expression=last))
     star = exp.Star(**{"except_": [exp.column(quoted(SLICE)), exp.column(quoted(_DISTANCE))]})
     select = exp.Select(
         expressions=[star, *_columns(start, end, time, names)],
+        from_=exp.From(this=source),
         joins=[exp.Join(this=windows, kind="CROSS")],
         where=condition,
     )
-    select.set("from_", exp.From(this=source))
     select.meta[SLICED] = window if window.size > window.step else None
     return select
 
@@ -263,10 +260,8 @@ def _with_slices(
 ) -> tuple[exp.Subquery, exp.Expr]:
     """The rows with the start of the slice of each; and this column."""
     start = exp.Anonymous(this=SLICE_START, expressions=[first, time.copy()])
-    select = exp.Select(
-        expressions=[exp.Star(), exp.alias_(start, SLICE, quoted=True)], where=where
-    )
-    select.set("from_", exp.From(this=data))
+    items = [exp.Star(), exp.alias_(start, SLICE, quoted=True)]
+    select = exp.Select(expressions=items, from_=exp.From(this=data), where=where)
     alias = quoted(data.alias_or_name)
     rows = exp.Subquery(this=select, alias=exp.TableAlias(this=alias))
     return rows, exp.column(quoted(SLICE), alias.copy())
@@ -287,50 +282,41 @@ def _sessions(
     millis = call("DATE_TRUNC", exp.Literal.string("milliseconds"), _of(time))
     source, slice_ = _with_slices(data, time, millis, where)
     moment = _of(slice_)
-    gap, next_one = _duration(window.size), _duration(1)
-    before = _over(exp.Max(this=moment.copy()), keys, moment, (gap, "PRECEDING"),
-                   (next_one, "PRECEDING"))  # fmt: skip
-    after = _over(exp.Min(this=moment.copy()), keys, moment, (next_one, "FOLLOWING"),
-                  (gap, "FOLLOWING"))  # fmt: skip
+    gap, one = (f"TO_MILLISECONDS({millis})" for millis in (window.size, 1))
+    frames = {FIRST: ("MAX", f"{gap} PRECEDING AND {one} PRECEDING"),
+              LAST: ("MIN", f"{one} FOLLOWING AND {gap} FOLLOWING")}  # fmt: skip
     marks = (
         exp.alias_(
-            when(exp.Is(this=value, expression=exp.Null()), moment.copy()), name, quoted=True
+            filled("CASE WHEN other IS NULL THEN moment END",
+                   other=_over(name, moment, frame, keys, moment), moment=moment.copy()),
+            column, quoted=True,
         )
-        for value, name in ((before, FIRST), (after, LAST))
-    )
-    marked = exp.Select(expressions=[exp.Star(), *marks])
-    marked.set("from_", exp.From(this=source))
+        for column, (name, frame) in frames.items()
+    )  # fmt: skip
+    marked = exp.Select(expressions=[exp.Star(), *marks], from_=exp.From(this=source))
     first, last = exp.column(quoted(FIRST)), exp.column(quoted(LAST))
-    start = _over(exp.Max(this=first), keys, moment, ("UNBOUNDED", "PRECEDING"),
-                  ("CURRENT ROW", None))  # fmt: skip
-    end = _over(exp.Min(this=last), keys, moment, ("CURRENT ROW", None),
-                ("UNBOUNDED", "FOLLOWING"))  # fmt: skip
+    start = _over("MAX", first, "UNBOUNDED PRECEDING AND CURRENT ROW", keys, moment)
+    end = _over("MIN", last, "CURRENT ROW AND UNBOUNDED FOLLOWING", keys, moment)
     star = exp.Star(**{"except_": [first.copy(), last.copy(), exp.column(quoted(SLICE))]})
-    select = exp.Select(expressions=[star, *_columns(start, _plus(end, window.size), time, names)])
     alias = exp.TableAlias(this=quoted(data.alias_or_name))
-    select.set("from_", exp.From(this=exp.Subquery(this=marked, alias=alias)))
+    select = exp.Select(
+        expressions=[star, *_columns(start, _plus(end, window.size), time, names)],
+        from_=exp.From(this=exp.Subquery(this=marked, alias=alias)),
+    )
     select.meta[SLICED] = window
     return select
 
 
 def _over(
-    function: exp.Expr,
-    keys: Sequence[exp.Expr],
-    order: exp.Expr,
-    start: tuple[exp.Expr | str, str | None],
-    end: tuple[exp.Expr | str, str | None],
-) -> exp.Window:
+    name: str, value: exp.Expr, frame: str, keys: Sequence[exp.Expr], moment: exp.Expr
+) -> exp.Expr:
     """A function over the rows of a RANGE; rows with the same time have the same result."""
-    spec = exp.WindowSpec(
-        kind="RANGE", start=start[0], start_side=start[1], end=end[0], end_side=end[1]
-    )
-    return exp.Window(
-        this=function,
-        partition_by=[key.copy() for key in keys],
-        order=exp.Order(expressions=[exp.Ordered(this=order.copy(), nulls_first=True)]),
-        spec=spec,
-        over="OVER",
-    )
+    parts = {f"key{number}": key.copy() for number, key in enumerate(keys)}
+    by = f"PARTITION BY {', '.join(parts)}" if parts else ""
+    return filled(
+        f"{name}(value) OVER ({by} ORDER BY moment NULLS FIRST RANGE BETWEEN {frame})",
+        value=value.copy(), moment=moment.copy(), **parts,
+    )  # fmt: skip
 
 
 def _columns(

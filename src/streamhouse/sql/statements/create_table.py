@@ -13,6 +13,7 @@ from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn
 from streamhouse.sql.statements.watermark import WatermarkClause, parse_watermark
 from streamhouse.sql.syntax import CreateTable, Like
+from streamhouse.sql.types import DECIMAL_SIZE, SIZES
 
 _PLAIN = {
     "BOOLEAN": "BOOLEAN",
@@ -27,17 +28,10 @@ _PLAIN = {
     "BYTES": "BYTES",
     "DATE": "DATE",
 }
-# Types with a size: (minimum, maximum, Flink's default).
-_SIZED = {
-    "CHAR": (1, 2147483647, 1),
-    "VARCHAR": (1, 2147483647, 2147483647),
-    "BINARY": (1, 2147483647, 1),
-    "VARBINARY": (1, 2147483647, 2147483647),
-    "TIME": (0, 9, 0),
-    "TIMESTAMP": (0, 9, 6),
-    "TIMESTAMP_LTZ": (0, 9, 6),
-}
-TYPES = (*_PLAIN, *_SIZED, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW")
+_GREATEST = ("VARCHAR", "VARBINARY")
+"""Types whose default size is the greatest; others have that of `_DEFAULTS`, or the least."""
+_DEFAULTS = {"TIMESTAMP": 6, "TIMESTAMP_LTZ": 6}
+TYPES = (*_PLAIN, *SIZES, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW")
 _STRATEGIES = ("INCLUDING", "EXCLUDING", "OVERWRITING")
 _FEATURES = ("ALL", "CONSTRAINTS", "DISTRIBUTION", "GENERATED", "METADATA", "OPTIONS",
              "PARTITIONS", "WATERMARKS")  # fmt: skip
@@ -80,7 +74,7 @@ def _type(cursor: Cursor) -> str:
         return "DOUBLE"
     if word in ("DECIMAL", "NUMERIC", "DEC"):
         return _decimal(cursor, start)
-    if word in _SIZED:
+    if word in SIZES:
         return _sized(cursor, word, start)
     return _nested(cursor, word)
 
@@ -93,12 +87,13 @@ def _decimal(cursor: Cursor, start: int) -> str:
             scale = elements.whole_number(cursor, "the scale")
         cursor.expect(")")
     if not (1 <= precision <= 38 and scale <= precision):
-        raise cursor.script.error("DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p", start)
+        raise cursor.script.error(DECIMAL_SIZE, start)
     return f"DECIMAL({precision}, {scale})"
 
 
 def _sized(cursor: Cursor, word: str, start: int) -> str:
-    least, most, size = _SIZED[word]
+    least, most = SIZES[word]
+    size = most if word in _GREATEST else _DEFAULTS.get(word, least)
     if cursor.accept("("):
         size = elements.whole_number(cursor, f"the size of {word}")
         cursor.expect(")")

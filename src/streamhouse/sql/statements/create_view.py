@@ -18,6 +18,7 @@ from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, Name, Resolver, ViewInfo
 from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.secrets import edited
 from streamhouse.sql.syntax import Query, Statement
 from streamhouse.sql.text import of_query, ticked
 from streamhouse.sql.types import NULL
@@ -118,8 +119,7 @@ def with_full_names(query: Query, full: Callable[[Name], Name]) -> str:
     A table of another name keeps its former one as alias, if columns are qualified by it.
     """
     script = of_query(query)
-    base, text = len(script.text) - len(query.text), query.text
-    replacements = {}
+    base, edits = len(script.text) - len(query.text), set[tuple[int, int, str]]()
     tree = names.parse_query(query).tree
     qualifiers = {column.table for column in tree.find_all(exp.Column)}
     for table in names.leaves(tree):
@@ -130,10 +130,8 @@ def with_full_names(query: Query, full: Callable[[Name], Name]) -> str:
             renamed = name[-1] != table.name and not (table.alias or table.args.get("version"))
             if renamed and table.name in qualifiers:
                 new += f" AS {ticked(table.name)}"
-            replacements[parts[0]["start"] - base] = (parts[-1]["end"] + 1 - base, new)
-    for first, (last, new) in sorted(replacements.items(), reverse=True):
-        text = text[:first] + new + text[last:]
-    return text
+            edits.add((parts[0]["start"] - base, parts[-1]["end"] + 1 - base, new))
+    return edited(query.text, sorted(edits))
 
 
 def create_text(view: ViewInfo) -> str:

@@ -11,6 +11,7 @@ from streamhouse.sql.secrets import (
     STARS,
     OptionValue,
     disjoint_secrets,
+    edited,
     quoted_options,
     without_secrets,
 )
@@ -41,17 +42,15 @@ def restore_secrets(text: str, previous: str) -> str:
     values: dict[tuple[str, str], set[str]] = {}
     for owner, value in _secrets_by_statement(previous):
         values.setdefault((owner, value.key), set()).add(previous[value.start : value.end])
-    parts: list[str] = []
-    offset = 0
+    edits: list[tuple[int, int, str]] = []
     for owner, value in _secrets_by_statement(text):
         if text[value.start : value.end] != STARS:
             continue
         candidates = values.get((owner, value.key), set())
         if len(candidates) != 1:
             raise Script(text).error(_missing_secret(value), value.start, value.end)
-        parts += [text[offset : value.start], *candidates]
-        offset = value.end
-    return "".join([*parts, text[offset:]])
+        edits.append((value.start, value.end, next(iter(candidates))))
+    return edited(text, edits)
 
 
 def _missing_secret(value: OptionValue) -> str:
@@ -97,13 +96,13 @@ def _statement_key(statement: str) -> str:
 
 def _blanked(text: str, kinds: tuple[str, ...]) -> str:
     """The text with spaces for lexemes of these kinds; its length stays the same."""
-    parts: list[str] = []
-    at = 0
+    edits = []
     for match in LEXEME.finditer(text):
+        start, end = match.span()
         if match.group() == "/*":
             # A comment that is never closed. Going on would search the rest again and again.
-            return "".join([*parts, text[at : match.start()]]).ljust(len(text))
+            edits.append((start, len(text), " " * (len(text) - start)))
+            break
         if match.lastgroup in kinds:
-            parts += [text[at : match.start()], " " * len(match.group())]
-            at = match.end()
-    return "".join([*parts, text[at:]])
+            edits.append((start, end, " " * (end - start)))
+    return edited(text, edits)

@@ -67,9 +67,7 @@ def is_repeatable(value: exp.Expr) -> bool:
     """Whether an expression is cheap, and the same, each time that it is computed for a row."""
     nodes = list(value.walk())
     return len(nodes) <= _MOST_NODES and not any(
-        isinstance(node, exp.Query | exp.AggFunc) or _runs_in_python(node) for node in nodes
+        isinstance(node, exp.Query | exp.AggFunc)
+        or (isinstance(node, exp.Anonymous) and node.name.lower().startswith(_PYTHON_CALLS))
+        for node in nodes
     )
-
-
-def _runs_in_python(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower().startswith(_PYTHON_CALLS)
