@@ -21,7 +21,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.streaming.tasks import task_run as tasks_of
-from streamhouse.runtime.streaming.tasks.steps import current_rows_last
+from streamhouse.runtime.streaming.tasks.task import current_rows_last
 from streamhouse.source import ROW_KIND
 
 TABLES = """

@@ -18,7 +18,7 @@ from streamhouse.runtime.streaming.shuffle.blocks import (
 )
 from streamhouse.runtime.streaming.tasks import task as whole_task
 from streamhouse.runtime.streaming.tasks.row_files import to_ipc
-from streamhouse.runtime.streaming.tasks.steps import current_rows_last
+from streamhouse.runtime.streaming.tasks.task import current_rows_last
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of

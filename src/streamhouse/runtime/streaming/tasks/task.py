@@ -2,17 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamhouse.runtime.query_operator import numbered
+from streamhouse.connectors.base import Message
+from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.ordered_waiting import OrderedWaiting
-from streamhouse.runtime.streaming.tasks.steps import Steps
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
+from streamhouse.source import ROW_KIND
+
+_PLACE = "_place"
+
+
+class Steps:
+    """Takes the source rows of a task, and writes the rows of the target that come from them.
+
+    It writes them at once, so that a task needs memory for a part of its batch only, unless they
+    are combined or gathered before. With a `reorder_key` it holds all rows back, and goes on with
+    those last that are current at their end (`current_rows_last`). `waiting` looks rows up, and
+    keeps those without a match.
+    """
+
+    def __init__(
+        self,
+        run: TaskRun,
+        waiting: Waiting | OrderedWaiting | None,
+        reorder_key: Sequence[str] = (),
+    ) -> None:
+        self._run, self._waiting, self._reorder_key = run, waiting, reorder_key
+        self.rows: list[pa.Table] = []
+        """Collected rows of the target; if they are gathered, another task writes them."""
+
+    def run(self, rows: Iterable[pa.Table]) -> list[tuple[str, Message]]:
+        """Take numbered rows of the source; returns tables with messages."""
+        run, messages = self._run, list[tuple[str, Message]]()
+        run.bind()
+        outputs = self._outputs(rows)
+        if run.operator.combines or run.spec.gathered:
+            self.rows = list(outputs)
+            outputs = iter(() if run.spec.gathered else (run.operator.combine(self.rows),))
+        messages += run.write(outputs)
+        if self._waiting is not None:
+            messages += self._waiting.finish()
+        return messages
+
+    def _outputs(self, rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """The rows of the target, each part before the next one of the source is taken."""
+        run, waiting, held = self._run, self._waiting, list[pa.Table]()
+        # Rows that waited come before any other row.
+        sources = rows if waiting is None else chain(waiting.begin(), map(waiting.take, rows))
+        for src in sources:
+            if self._reorder_key:
+                held.append(src)
+                continue
+            if waiting is None:
+                run.look_up(src)
+            yield run.operator.rows(src)
+        if held:
+            whole = pa.concat_tables(held, promote_options="default")
+            src = numbered(current_rows_last(whole.drop_columns([ROW]), self._reorder_key), 0)
+            run.look_up(src)
+            yield run.operator.rows(src)
+
+
+def current_rows_last(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The changes of a batch with the rows that are current at its end after all others.
+
+    `key` is the source's primary key. A row is current if it is a `+I` or `+U`, and no later change
+    has its key. Both parts keep their order, so each row still precedes its retraction, and each
+    retraction precedes every row that takes over its key of the target.
+    """
+    kinds = changes.column(ROW_KIND)
+    if not pc.any(pc.is_in(kinds, value_set=pa.array(["-U", "-D"]))).as_py():
+        return changes
+    places = pa.array(np.arange(changes.num_rows))
+    keys = changes.select(list(key)).append_column(_PLACE, places)
+    last = keys.group_by(list(key)).aggregate([(_PLACE, "max")]).column(f"{_PLACE}_max")
+    current = np.zeros(changes.num_rows, bool)
+    current[last.to_numpy()] = True
+    current &= pc.is_in(kinds, value_set=pa.array(["+I", "+U"])).to_numpy()
+    return changes.take(pa.array(np.argsort(current, kind="stable")))
 
 
 def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
