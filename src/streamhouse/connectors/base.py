@@ -165,7 +165,7 @@ class SharingSource(Protocol):
     """What a `SharedReader` needs of one source of a continuous query."""
 
     @property
-    def spec(self) -> SourceSpec: ...
+    def source_spec(self) -> SourceSpec | None: ...
 
     @property
     def checkpoint_path(self) -> Path:

@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamhouse.connectors.base import SharedReader
 from streamhouse.connectors.registry import connector
-from streamhouse.connectors.specs import SourceSpec
-from streamhouse.runtime.query_source import source_offset
-from streamhouse.source import Offset
 
 if TYPE_CHECKING:
     from streamhouse.runtime.streaming.query import JobQuery
-
-
-class FollowedSource:
-    """The source of a continuous query; the `SharingSource` of a shared reader."""
-
-    def __init__(self, query: JobQuery, spec: SourceSpec) -> None:
-        self._query, self.spec = query, spec
-
-    @property
-    def checkpoint_path(self) -> Path:
-        return self._query.description.checkpoint_path
-
-    @property
-    def last_offset(self) -> Offset:
-        return source_offset(self._query.progress.last_offset)
-
-    def use_shared(self, folder: Path) -> None:
-        self._query.use_shared(folder)
 
 
 class SharedReaders:
@@ -42,15 +20,15 @@ class SharedReaders:
 
     def start(self, queries: Sequence[JobQuery]) -> None:
         """Start the readers that these queries share; call it before the queries are prepared."""
-        described = [(query, query.description.source) for query in queries]
-        sources = [FollowedSource(query, spec) for query, spec in described if spec is not None]
-        for name in {source.spec.connector: None for source in sources}:
-            if name not in self._readers:
-                reader = connector(name).shared_reader()
-                if reader is None:
-                    continue
+        groups: dict[str, list[JobQuery]] = {}
+        for query in queries:
+            if query.source_spec is not None:
+                groups.setdefault(query.source_spec.connector, []).append(query)
+        for name, sharing in groups.items():
+            reader = self._readers.get(name) or connector(name).shared_reader()
+            if reader is not None:
                 self._readers[name] = reader
-            self._readers[name].start([s for s in sources if s.spec.connector == name])
+                reader.start(sharing)
 
     def step(self) -> None:
         """Raise the error that ended a reader; drop data that no query needs any more."""

@@ -79,7 +79,9 @@ class RetentionHolds:
         positions: dict[_Key, int] = {}
         for address in self._spec.written:
             if Consumers(address.follow()).get(self._id) is None:
-                _lower(positions, address, self._first_position(address.open()))
+                query_id, replayed = self._spec.query_id, self._progress.replayed
+                first = first_position(address.open(), query_id, self._checkpoint, replayed)
+                _lower(positions, address, first)
         logged = self._checkpoint.logs.logged()
         committed = self._checkpoint.logs.last_committed()
         replayable = [offset for number, offset in logged.items() if number >= committed]
@@ -180,18 +182,16 @@ class RetentionHolds:
             if positions:
                 self._moved_at = self._held_at
 
-    def _first_position(self, table: Table) -> int:
-        if self._progress.replayed:
-            return table.latest_snapshot_id() or 1
-        return first_position(table, self._spec.query_id, self._checkpoint)
 
+def first_position(table: Table, query_id: str, checkpoint: Checkpoint, replayed: bool) -> int:
+    """The first position of a new consumer of a query at a table that it writes.
 
-def first_position(table: Table, query_id: str, checkpoint: Checkpoint) -> int:
-    """The first position of a new consumer at a table to which an interrupted batch may commit.
-
-    Raises `DataLossError` if it is unknown whether that batch was committed: its commit, if there
-    was one, may have expired.
+    Unless batches are all `replayed`, an interrupted one may commit to it. Raises `DataLossError`
+    if it is unknown whether that batch was committed: its commit, if there was one, may have
+    expired.
     """
+    if replayed:
+        return table.latest_snapshot_id() or 1
     last = table.snapshots.last_commit_of(query_id)
     if last is not None:
         return last.id

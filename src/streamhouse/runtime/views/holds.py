@@ -40,8 +40,8 @@ class ViewHolds:
         """
         spec, target = self._spec, self._spec.target.open()
         replayed = self._progress.replayed
-        if spec.plan.keyless and not replayed and Consumers(target).get(self._id) is None:
-            first_position(target, spec.query_id, self._checkpoint)
+        if spec.plan.keyless and Consumers(target).get(self._id) is None:
+            first_position(target, spec.query_id, self._checkpoint, replayed)
         self.tick()
 
     def batch_begins(self) -> None:
