@@ -123,6 +123,21 @@ def test_excluded_tables_have_no_unread_rows(tmp_path: Path) -> None:
     assert not has_read_all(table_sets, DatabaseProgress(4, at(10), BinlogState()))
 
 
+def test_without_a_relay_log_the_end_of_the_binlog_counts(tmp_path: Path) -> None:
+    table_sets = TableSets(tmp_path)
+    table_sets.add([table(0)], 1, "UTC")
+    planner: Any = SyncPlanner.__new__(SyncPlanner)
+    planner._table_sets, planner._relay, planner._stop_at = table_sets, None, at(10)
+    planner._options = SimpleNamespace(startup_mode="initial")
+    moved: list[bool] = []
+    planner._moved = lambda progress, view: progress if moved else None
+    progress = DatabaseProgress(1, at(10), BinlogState())
+    assert planner.has_read_all(progress.to_offset())
+    assert not planner.has_read_all(replace(progress, position=at(9)).to_offset())
+    moved.append(True)
+    assert not planner.has_read_all(progress.to_offset())
+
+
 def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     now = 100.0
     table_states = TableStates(lambda: now)
