@@ -160,19 +160,22 @@ class Sink:
     insert: Callable[[str, Iterator[pa.RecordBatch]], None] | None = None
 
 
-@dataclass(frozen=True)
-class SharingSource:
-    """What a shared reader (`Relays`) needs of one source of a continuous query.
+class SharingSource(Protocol):
+    """What a shared reader (`Relays`) needs of one source of a continuous query."""
 
-    `checkpoint_path` is the folder of the query's checkpoint. `last_offset` returns the source's
-    offset after the last committed batch, `{}` before the first. `use_shared` makes the source read
-    from a folder that the reader fills.
-    """
+    @property
+    def source_spec(self) -> SourceSpec | None: ...
 
-    spec: SourceSpec
-    checkpoint_path: Path
-    last_offset: Callable[[], Offset]
-    use_shared: Callable[[Path], None]
+    @property
+    def checkpoint_path(self) -> Path:
+        """The folder of the query's checkpoint."""
+
+    @property
+    def last_offset(self) -> Offset:
+        """The source's offset after the last committed batch; `{}` before the first."""
+
+    def use_shared(self, folder: Path) -> None:
+        """Make the source read from a folder that a shared reader fills."""
 
 
 class Connector:

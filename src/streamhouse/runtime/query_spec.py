@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
@@ -48,10 +49,7 @@ class QuerySpec:
     gathered: bool = False
     sink: SinkSpec | None = None
     dead_letters: TableAddress | None = None
-
-    @property
-    def planner(self) -> str:
-        return "streamhouse.runtime.streaming.batch_planner:BatchPlanner"
+    planner: ClassVar[str] = "streamhouse.runtime.streaming.batch_planner:BatchPlanner"
 
     @property
     def task(self) -> str:

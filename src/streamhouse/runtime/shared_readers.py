@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
-from streamhouse.connectors.base import SharingSource
 from streamhouse.connectors.registry import connector
-from streamhouse.runtime.query_source import source_offset
-from streamhouse.source import Offset
 
 if TYPE_CHECKING:
     from streamhouse.connectors.mysql_cdc.relay.relays import Relays
@@ -24,23 +20,15 @@ class SharedReaders:
 
     def start(self, queries: Sequence[JobQuery]) -> None:
         """Start the readers that these queries share; call it before the queries are prepared."""
-        sources = [
-            SharingSource(
-                query.description.source,
-                query.description.checkpoint_path,
-                partial(_last_offset, query),
-                query.use_shared,
-            )
-            for query in queries
-            if query.description.source is not None
-        ]
-        for name in {source.spec.connector: None for source in sources}:
-            if name not in self._readers:
-                reader = connector(name).shared_reader()
-                if reader is None:
-                    continue
+        groups: dict[str, list[JobQuery]] = {}
+        for query in queries:
+            if query.source_spec is not None:
+                groups.setdefault(query.source_spec.connector, []).append(query)
+        for name, sharing in groups.items():
+            reader = self._readers.get(name) or connector(name).shared_reader()
+            if reader is not None:
                 self._readers[name] = reader
-            self._readers[name].start([s for s in sources if s.spec.connector == name])
+                reader.start(sharing)
 
     def step(self) -> None:
         """Raise the error that ended a reader; drop data that no query needs any more."""
@@ -52,7 +40,3 @@ class SharedReaders:
         readers, self._readers = self._readers, {}
         for reader in readers.values():
             reader.close()
-
-
-def _last_offset(query: JobQuery) -> Offset:
-    return source_offset(query.progress.last_offset)

@@ -124,7 +124,7 @@ def test_the_relay_log_waits_for_queries_that_are_all_behind(
             continue
         # While the relay waits, all that is read is in the log. Later it drops what is too much.
         begin = view.begin()
-        if relay.waits:
+        if relay._waits_until:
             from_log += 1
             assert begin is not None and begin <= position(offset)
         apply(state, rows_of(source, offset, end), ["id", "part"])

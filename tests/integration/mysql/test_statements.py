@@ -82,7 +82,8 @@ class Followed:
             _, kind, size, _, block, at, _ = next(events)
             if kind == QUERY:
                 until = at + size - track.trailer
-                found.append((statement_of(kind, block, at, until, not IS_MYSQL), track.position))
+                statement = statement_of(kind, block, at, until, not IS_MYSQL, False)
+                found.append((statement, track.position))
             rows = rows or kind in ROW_EVENTS
         dump.close()
         return found, rows

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -19,7 +21,8 @@ from streamhouse.errors import TableError
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogState
 from streamhouse.mysql.table import TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
-from streamhouse.runtime.sync.source_progress import TableStates, has_unread_rows
+from streamhouse.runtime.sync.planner import SyncPlanner
+from streamhouse.runtime.sync.table_states import TableStates
 
 KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
 NOTE = MySqlColumn("note", "varchar", "varchar(9)", charset="utf8mb4", collation="utf8mb4_bin")
@@ -91,22 +94,48 @@ def test_progress_survives_its_offset() -> None:
     assert whole.to_offset() == {"table_set": 4, "file": "binlog.000003", "pos": 120}
 
 
+def has_read_all(table_sets: TableSets, progress: DatabaseProgress) -> bool:
+    """Whether a sync that ends with its snapshot has nothing left to read."""
+    planner: Any = SyncPlanner.__new__(SyncPlanner)
+    planner._table_sets, planner._follower = table_sets, MagicMock()
+    planner._follower.compared.return_value = {}
+    planner._options = SimpleNamespace(startup_mode="snapshot")
+    found: bool = planner.has_read_all(progress.to_offset())
+    return found
+
+
 def test_excluded_tables_have_no_unread_rows(tmp_path: Path) -> None:
     table_sets = TableSets(tmp_path)
-    both = table_sets.add([table(0), table(1)], 2, "UTC")
-    one = table_sets.add([table(0)], 2, "UTC")
-    more = table_sets.add([table(0), table(2)], 3, "UTC")
+    table_sets.add([table(0), table(1)], 2, "UTC")
     done = DatabaseProgress(1, at(10), BinlogState())
-    for unread, expected in (("0", True), ("1", False)):
-        target = f"ods.t{unread}"
-        reading = replace(done, snapshot={unread: None})
-        stale = replace(done, stale={target: Stale("ALTER TABLE")})
-        assert has_unread_rows(one, both, reading, ()) is expected
-        assert has_unread_rows(one, both, stale, ()) is expected
-        assert has_unread_rows(one, both, done, (target,)) is expected
-    assert not has_unread_rows(both, both, done, ())
-    assert not has_unread_rows(one, both, done, ())
-    assert has_unread_rows(more, both, done, ())
+    assert has_read_all(table_sets, done)
+    table_sets.add([table(0)], 2, "UTC")
+    assert has_read_all(table_sets, done)
+    for unread, expected in (("0", False), ("1", True)):
+        stale = {f"ods.t{unread}": Stale("ALTER TABLE")}
+        assert has_read_all(table_sets, replace(done, snapshot={unread: None})) is expected
+        assert has_read_all(table_sets, replace(done, stale=stale)) is expected
+    table_sets.add([table(0)], 2, "UTC", ["ods.t1"])
+    assert has_read_all(table_sets, done)
+    table_sets.add([table(0)], 2, "UTC", ["ods.t0"])
+    assert not has_read_all(table_sets, done)
+    table_sets.add([table(0), table(2)], 3, "UTC")
+    assert not has_read_all(table_sets, DatabaseProgress(4, at(10), BinlogState()))
+
+
+def test_without_a_relay_log_the_end_of_the_binlog_counts(tmp_path: Path) -> None:
+    table_sets = TableSets(tmp_path)
+    table_sets.add([table(0)], 1, "UTC")
+    planner: Any = SyncPlanner.__new__(SyncPlanner)
+    planner._table_sets, planner._relay, planner._stop_at = table_sets, None, at(10)
+    planner._options = SimpleNamespace(startup_mode="initial")
+    moved: list[bool] = []
+    planner._moved = lambda progress, view: progress if moved else None
+    progress = DatabaseProgress(1, at(10), BinlogState())
+    assert planner.has_read_all(progress.to_offset())
+    assert not planner.has_read_all(replace(progress, position=at(9)).to_offset())
+    moved.append(True)
+    assert not planner.has_read_all(progress.to_offset())
 
 
 def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_a_repair_is_of_no_effect_with_innodb() -> None:
         ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", False, False),
         ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)", False, False),
         ("ALTER TABLE t WHATEVER", False, False),
-        # `ParsedStatement.creates` finds it.
+        # `Statement.creates` finds it.
         ("CREATE TABLE t (id INT)", True, False),
         ("CREATE OR REPLACE TABLE t (id INT)", True, True),
         ("DROP TABLE t", True, True),

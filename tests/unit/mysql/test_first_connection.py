@@ -30,8 +30,8 @@ def test_one_connection_waits_for_the_server(
         "database-name": "shop", "table-name": "orders",
     }  # fmt: skip
     source: Any = SimpleNamespace(
-        spec=SimpleNamespace(options=options),
-        last_offset=lambda: {"file": "binlog.000001", "pos": 4} if resumes else {},
+        source_spec=SimpleNamespace(options=options),
+        last_offset={"file": "binlog.000001", "pos": 4} if resumes else {},
         checkpoint_path=tmp_path / "query",
     )
     relays, threads = Relays(lambda *_: []), set(threading.enumerate())

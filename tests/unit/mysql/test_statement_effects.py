@@ -7,19 +7,17 @@ import pytest
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, LexerOptions, TableName, tokens
-from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 
 ANSI = LexerOptions(ansi_quotes=True)
 
 
 def concerns(text: str, ignores_case: bool = False, lexis: LexerOptions = ANSI) -> bool:
-    parsed = ParsedStatement(Statement("shop", text, lexis), ignores_case)
-    return parsed.concerns(TableName.parsed("shop", "twin", ignores_case))
+    statement = Statement("shop", text, lexis, ignores_case=ignores_case)
+    return statement.concerns(TableName.parsed("shop", "twin", ignores_case))
 
 
 def may_write(text: str) -> bool:
-    parsed = ParsedStatement(Statement("shop", text, LexerOptions()), False)
-    return parsed.may_write(TableName("shop", "twin"))
+    return Statement("shop", text, LexerOptions()).may_write(TableName("shop", "twin"))
 
 
 @pytest.mark.parametrize(
@@ -76,8 +74,7 @@ def test_a_server_that_ignores_case() -> None:
 
 def test_a_client_whose_text_is_not_utf_8() -> None:
     def concerned(statement: Statement) -> bool:
-        parsed = ParsedStatement(statement, False)
-        return parsed.concerns(TableName("shop", "tä"))
+        return statement.concerns(TableName("shop", "tä"))
 
     text = "DROP TABLE tä"
     assert concerned(Statement("shop", text, LexerOptions()))
@@ -131,7 +128,7 @@ def _logged(text: bytes, *variables: bytes) -> Statement:
     status = b"".join(variables)
     head = (7).to_bytes(4, "little") + bytes(4) + b"\4\0\0" + len(status).to_bytes(2, "little")
     data = bytes(HEADER.size) + head + status + b"shop\0" + text
-    return statement_of(2, data, 0, len(data), False)
+    return statement_of(2, data, 0, len(data), False, False)
 
 
 def test_what_the_event_has_about_the_session() -> None:

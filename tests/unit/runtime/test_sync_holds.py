@@ -40,7 +40,8 @@ def test_a_consumer_is_written_before_a_commit_only_if_it_moves(
     warehouse.create_table("d", "t", (Column("id", "INT"),), options={"bucket": "-1"})
     consumers, consumer = Consumers(warehouse.table("d.t")), query_consumer(QUERY)
     spec: Any = SimpleNamespace(
-        query_id=QUERY, address=lambda target: TableAddress(options, target)
+        query_id=QUERY,
+        options=SimpleNamespace(address=lambda target: TableAddress(options, target)),
     )
     checkpoint: Any = SimpleNamespace(path=tmp_path)
     progress: Any = SimpleNamespace(replayed=True)
@@ -82,7 +83,8 @@ def test_the_first_position_after_an_interrupted_batch(
     (tmp_path / "lake/d.db/t/snapshot/EARLIEST").write_text(str(1 + expired))
     logs = SimpleNamespace(last_logged=lambda: 0, logged_s=lambda number: oldest + logged)
     spec: Any = SimpleNamespace(
-        query_id=QUERY, address=lambda target: TableAddress(options, target)
+        query_id=QUERY,
+        options=SimpleNamespace(address=lambda target: TableAddress(options, target)),
     )
     checkpoint: Any = SimpleNamespace(path=tmp_path, logs=logs)
     progress: Any = SimpleNamespace(replayed=False)

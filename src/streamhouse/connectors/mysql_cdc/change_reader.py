@@ -198,15 +198,14 @@ Reader: TypeAlias = BinlogReader | RelayReader
 _ReaderKey: TypeAlias = tuple[int, tuple[CapturedTable, ...]]
 _READERS: dict[_ReaderKey, Reader] = {}
 _VIEWS: dict[tuple[int, Path], RelayView] = {}
+_NO_FOLDER = Path(os.devnull)
 
 
-def log_view(folder: Path | None) -> RelayView | None:
-    """This process's view of the relay log in a folder; None without a folder."""
-    if folder is None:
-        return None
-    key = (os.getpid(), folder)
+def log_view(folder: Path | None) -> RelayView:
+    """This process's view of the relay log in a folder; without a folder, of no log."""
+    key = (os.getpid(), folder or _NO_FOLDER)
     if key not in _VIEWS:
-        _VIEWS[key] = RelayView(folder)
+        _VIEWS[key] = RelayView(key[1])
     return _VIEWS[key]
 
 
@@ -218,12 +217,9 @@ def open_reader(tables: Sequence[TableRange], relayed: bool = True) -> Reader:
     captured, start = tables[0].captured, tables[0].start
     decoder = TablesDecoder([table.captured for table in tables])
     decoder.set_tables([table.start.table for table in tables])
-    view, binlog_state = log_view(captured.relay) if relayed else None, start.binlog_state
-    if (
-        view is not None
-        and binlog_state.skip is None
-        and view.continues(binlog_state.binlog, start.position)
-    ):
+    view, binlog_state = log_view(captured.relay), start.binlog_state
+    usable = relayed and binlog_state.skip is None
+    if usable and view.continues(binlog_state.binlog, start.position):
         with contextlib.suppress(OSError):
             return RelayReader(view, decoder, start.position)
     return BinlogReader(captured.options, decoder, start.position, binlog_state)
@@ -281,9 +277,7 @@ def _take_kept(key: _ReaderKey, start: TablePosition, relayed: bool) -> Reader |
     if reader is None:
         return None
     view, binlog_state, position = log_view(key[1][0].relay), start.binlog_state, start.position
-    begin = None
-    if view is not None and view.continues(binlog_state.binlog, position):
-        begin = view.begin()
+    begin = view.begin() if view.continues(binlog_state.binlog, position) else None
     in_relay = relayed and begin is not None and begin <= position and binlog_state.skip is None
     if (
         reader.position == position

@@ -215,17 +215,7 @@ class MySqlSource(Source):
 
     def caught_up(self, offset: Offset) -> bool:
         """Whether the server has no change of the tables after `offset`; driver only."""
-        progress = DatabaseProgress.from_offset(offset)
-        if progress is None or progress.snapshot:
-            return False
-        tables = self._planner.tables_of(progress)
-        if self._tables.new(tables.values()):
-            return False
-        if self._planner.relay_log(progress) is None:
-            return self.latest_offset(offset) == offset
-        state = self._planner.current_state(progress)
-        ends = [] if state is None else [state.changed[one.full_name] for one in tables.values()]
-        return state is not None and not any(progress.position < changed for changed in ends)
+        return self._planner.has_read_all(offset)
 
     def lag(self, offset: Offset) -> Lag:
         """The bytes of binlog from `offset` to the tables' last change in the relay log.

@@ -74,34 +74,34 @@ class PaimonSinkCommitter(SinkCommitter):
         log.check(self._committer.last_identifier(), f"table {self.table.identifier}")
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
-        table = self.table
-
         def attempt(lock_held: bool) -> bool | None:
-            base = table.latest_snapshot_id(_BASE_WITHIN_S)
+            base = self.table.latest_snapshot_id(_BASE_WITHIN_S)
             written = write()
             if written is None:
                 return False
-            committed = self._commit(table, written, base, lock_held)
+            committed = self.commit_written(written, base, lock_held)
             if committed is None:
-                self._committer.abort(written.messages)
                 discard()
             return committed
 
-        return with_retries(table, attempt)
+        return with_retries(self.table, attempt)
 
-    def _commit(
-        self, table: Table, written: WrittenBatch, base: int | None, lock_held: bool
+    def commit_written(
+        self, written: WrittenBatch, base: int | None, lock_held: bool = False
     ) -> bool | None:
         """Commit a batch whose tasks read the table at the snapshot `base`.
 
-        False if the batch was already committed; None if other commits outdated its files.
+        False if the batch was already committed. None if other commits outdated its files, which
+        are deleted then.
         """
-        committer, batch, messages = self._committer, written.number, written.messages
+        table, committer = self.table, self._committer
+        batch, messages = written.number, written.messages
         # Sums commute with all other commits, but a key must not get into two dynamic buckets.
         if not messages or (self._commutes and not table.has_dynamic_buckets):
             return committer.commit(batch, messages, lock_held)
         with nullcontext() if lock_held else commit_lock(table.location):
             if rows_changed(table, base) and not committer.committed(batch):
+                committer.abort(messages)
                 return None
             return committer.commit(batch, messages, lock_held=True)
 

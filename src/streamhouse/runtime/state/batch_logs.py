@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 from streamhouse.durable_files import sync_file, sync_folder
@@ -16,6 +17,11 @@ _LOGS = ("offsets", "commits")
 def next_batch(end: Offset) -> int:
     """The number of the batch after the one that ends at an offset; 0 after `{}`."""
     return int(end.get("batch", -1)) + 1
+
+
+def next_time(end: Offset) -> int:
+    """The time of the next batch, from now on (epoch ms): later than that of the one before."""
+    return max(time.time_ns() // 1_000_000, int(end.get("now", 0)) + 1)
 
 
 class BatchLogs:

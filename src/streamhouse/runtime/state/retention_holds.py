@@ -182,17 +182,19 @@ class RetentionHolds:
             self._held_at = time.monotonic()
 
     def _first_position(self, table: Table) -> int:
-        if self._progress.replayed or not self._tables.recognised:
-            return table.latest_snapshot_id() or 1
-        return first_position(table, self._query_id, self._checkpoint)
+        replayed = self._progress.replayed or not self._tables.recognised
+        return first_position(table, self._query_id, self._checkpoint, replayed)
 
 
-def first_position(table: Table, query_id: str, checkpoint: Checkpoint) -> int:
-    """The first position of a new consumer at a table to which an interrupted batch may commit.
+def first_position(table: Table, query_id: str, checkpoint: Checkpoint, replayed: bool) -> int:
+    """The first position of a new consumer of a query at a table that it writes.
 
-    Raises `DataLossError` if it is unknown whether that batch was committed: its commit, if there
-    was one, may have expired.
+    Unless batches are all `replayed`, an interrupted one may commit to it. Raises `DataLossError`
+    if it is unknown whether that batch was committed: its commit, if there was one, may have
+    expired.
     """
+    if replayed:
+        return table.latest_snapshot_id() or 1
     last = table.snapshots.last_commit_of(query_id)
     if last is not None:
         return last.id

@@ -18,7 +18,6 @@ the same rows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -32,7 +31,7 @@ from streamhouse.runtime.query_source import (
     source_offset,
 )
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.state.batch_logs import next_batch, next_time
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions, reported_loaded
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE, skips_shuffle
@@ -65,7 +64,7 @@ class BatchPlanner:
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if nothing is new and no pending row is due."""
-        now = max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1)
+        now = next_time(start)
         before = offset_of(self.source, start)
         after = self.source.latest_offset(before, max_rows)
         waiting = None if self._pending is None else self._pending.waiting(_PENDING_WITHIN_S)

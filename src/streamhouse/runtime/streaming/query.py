@@ -11,15 +11,18 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Backpressure
 from streamhouse.runtime.monitoring.metrics import Commit, QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription, QueryProgress
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.spark_data_source import Job
 from streamhouse.runtime.streaming.stream_run import StreamRun
+from streamhouse.source import Offset
 
 
 class QueryFailed(Exception):
@@ -91,9 +94,9 @@ class JobQuery(ABC):
         """The Paimon tables that it is there to write."""
 
     @property
-    @abstractmethod
     def tables(self) -> list[str]:
         """The names of all tables that it writes, in its target's warehouse."""
+        return [target.identifier for target in self.targets]
 
     @abstractmethod
     def prepare(self) -> None:
@@ -123,11 +126,26 @@ class JobQuery(ABC):
         """Prepare for tasks on other hosts than the driver's; call it before `start`."""
         return
 
-    def use_shared(self, folder: Path) -> None:
-        """Let the source read the folder that a shared reader fills; call it before `prepare`."""
-        raise AssertionError("the query shares no source")
+    # -- what is the same: a `SharingSource`
 
-    # -- what is the same
+    @property
+    def source_spec(self) -> SourceSpec | None:
+        """The source, if a pipeline can share it."""
+        return self.description.source
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """The folder of the checkpoint."""
+        return self._checkpoint.path
+
+    @property
+    def last_offset(self) -> Offset:
+        """The source's offset after the last committed batch; `{}` before the first."""
+        return source_offset(self.progress.last_offset)
+
+    def use_shared(self, folder: Path) -> None:
+        """Let the source read the folder that a shared reader fills; call it before `start`."""
+        return
 
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first.

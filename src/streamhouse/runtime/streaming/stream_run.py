@@ -15,13 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamhouse.runtime.streaming.spark_data_source import (
-    FORMAT,
-    SPEC,
-    STOP_REQUEST,
-    STOPPED,
-    Job,
-)
+from streamhouse.runtime.streaming.spark_data_source import FORMAT, SPEC, STOP_REQUEST, STOPPED, Job
 
 
 class StreamRun:

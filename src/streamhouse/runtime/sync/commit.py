@@ -16,13 +16,11 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from streamhouse.connectors.base import BatchLog
+from streamhouse.connectors.base import BatchLog, WrittenBatch
+from streamhouse.connectors.paimon.connector import PaimonSinkCommitter
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
-from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
-from streamhouse.paimon.write.table_writer import query_tag
+from streamhouse.paimon.write.commit_retries import TRIES
 from streamhouse.runtime.failpoint import SYNC_STEP, reached
 from streamhouse.runtime.monitoring.metrics import Commit, timed
 from streamhouse.runtime.query_description import QueryProgress
@@ -48,17 +46,30 @@ class SyncCommitter:
     def __init__(self, spec: SyncSpec, before: Callable[[Collection[str]], None]) -> None:
         """`before` is called with the targets of each batch before the first commit."""
         self._spec, self._before = spec, before
-        self._tag = query_tag(spec.query_id)
         self._log = BatchLog(spec.checkpoint, BatchLogs(spec.checkpoint).last_batch())
-        self._committers: dict[str, TableCommitter] = {}
+        self._committers: dict[str, PaimonSinkCommitter] = {}
         self._took_ms: list[float] = []
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync-commit")
 
     def commit(self, frame: DataFrame) -> TaskResults | None:
-        """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""
-        written = self._written(frame)
-        if written is None:
-            return None
+        """Run a batch's tasks and commit what they wrote; None if there was nothing to read.
+
+        Runs them again if other writers outdate the files of a table.
+        """
+        for number in range(TRIES + 1):
+            written = TaskResults.of(frame)
+            if written is None:
+                return None
+            reached("batch-written", written.number, self._spec.options.name)
+            if number == 0:
+                self._before(written.messages)
+            if self._committed(written):
+                break
+        else:
+            raise CommitConflictError(
+                f"sync of {self._spec.options.name}: other writers changed one of its tables "
+                "during every attempt; write the tables of a sync from nowhere else"
+            )
         unread = unread_targets(written)
         if unread:
             self.remove_leftovers(unread, written.number)
@@ -68,29 +79,13 @@ class SyncCommitter:
         # The commits to all targets as one, as long as the longest of them.
         return replace(written, commit=Commit.of(written.messages, max(self._took_ms, default=0.0)))
 
-    def _written(self, frame: DataFrame) -> TaskResults | None:
-        """Run a batch's tasks and commit; again if other writers outdate the files of a table."""
-        for number in range(TRIES + 1):
-            written = TaskResults.of(frame)
-            if written is None:
-                return None
-            reached("batch-written", written.number, self._spec.options.name)
-            if number == 0:
-                self._before(written.messages)
-            if self._committed(written):
-                return written
-        raise CommitConflictError(
-            f"sync of {self._spec.options.name}: other writers changed one of its tables "
-            "during every attempt; write the tables of a sync from nowhere else"
-        )
-
     def remove_leftovers(
         self, targets: Iterable[str], from_batch: int, keep: Collection[str] = ()
     ) -> None:
         """Remove the files of dead tasks, of batches from `from_batch` on."""
 
         def remove(target: str) -> int:
-            return self._committer(target).remove_leftovers(self._tag, from_batch, keep)
+            return self._committer(target).remove_leftovers(from_batch, keep)
 
         removed = sum(self._pool.map(remove, targets))
         if removed:
@@ -108,22 +103,20 @@ class SyncCommitter:
         return all(list(commits))
 
     def _commit_one(self, target: str, written: TaskResults) -> bool:
-        committer, number = self._committers[target], written.number
-        messages = written.messages[target]
         # The oldest snapshot that a writer of this target saw; 0 for none.
         base = min(one["bases"][target] for one in written.reports if target in one["bases"])
-        with timed(target, self._took_ms), commit_lock(committer.table.location):
-            if rows_changed(committer.table, base or None) and not committer.committed(number):
-                committer.abort(messages)
+        batch = WrittenBatch(written.number, written.messages[target])
+        with timed(target, self._took_ms):
+            if self._committers[target].commit_written(batch, base or None) is None:
                 return False
-            committer.commit(number, messages, lock_held=True)
-        reached(SYNC_STEP, number, target)
+        reached(SYNC_STEP, written.number, target)
         return True
 
-    def _committer(self, target: str) -> TableCommitter:
+    def _committer(self, target: str) -> PaimonSinkCommitter:
         if target not in self._committers:
-            committer = TableCommitter(self._spec.options.warehouse, target, self._spec.query_id)
-            self._log.check(committer.last_identifier(), f"table {target}")
+            address, query_id = self._spec.options.address(target), self._spec.query_id
+            committer = PaimonSinkCommitter(address, query_id, commutes=False)
+            committer.check_log(self._log)
             self._committers[target] = committer
         return self._committers[target]
 
@@ -156,14 +149,11 @@ class SyncHolds:
         `DataLossError` of `first_position`.
         """
         for target in targets:
-            known = self._consumers(target).get(self._id) is not None
-            self._hold(target, 0 if known else self._first(target, replayed))
-
-    def _first(self, target: str, replayed: bool) -> int:
-        table = self._spec.address(target).open()
-        if replayed:
-            return table.latest_snapshot_id() or 1
-        return first_position(table, self._spec.query_id, self._checkpoint)
+            first, address = 0, self._spec.options.address(target)
+            if Consumers(address.follow()).get(self._id) is None:
+                query_id, checkpoint = self._spec.query_id, self._checkpoint
+                first = first_position(address.open(), query_id, checkpoint, replayed)
+            self._hold(target, first)
 
     def before_commit(self, targets: Iterable[str]) -> None:
         """Move the consumers of tables to which a batch is about to commit.
@@ -176,7 +166,7 @@ class SyncHolds:
         for target in targets:
             if now - self._moved.get(target, 0.0) < MOVE_S:
                 continue
-            latest = self._spec.address(target).follow().latest_snapshot_id() or 1
+            latest = self._spec.options.address(target).follow().latest_snapshot_id() or 1
             if latest != self._position.get(target):
                 self._hold(target, latest)
 
@@ -189,9 +179,7 @@ class SyncHolds:
 
     def _hold(self, target: str, snapshot: int) -> None:
         with self._lock:
-            position = self._consumers(target).hold(self._id, snapshot, self._checkpoint.path)
+            consumers = Consumers(self._spec.options.address(target).follow())
+            position = consumers.hold(self._id, snapshot, self._checkpoint.path)
             self._position[target] = position
             self._moved[target] = time.monotonic()
-
-    def _consumers(self, target: str) -> Consumers:
-        return Consumers(self._spec.address(target).follow())

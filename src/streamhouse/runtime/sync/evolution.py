@@ -292,13 +292,9 @@ class SchemaEvolution:
         """The columns of the target by MySQL's tables; the key must still be the same."""
         lenient = self._rules.behavior in ("try_evolve", "lenient")
         try:
-            planned = self._targets.planned(target, sources, lenient)
+            return self._targets.wanted(target, sources, statement, lenient)
         except TableError as error:
             raise refused(target, statement, str(error)) from None
-        extra = self._targets.extra_columns()
-        columns = [column for column in planned.columns if column.name not in extra]
-        ordered = len(sources) == 1
-        return Wanted(columns, planned.primary_key, ordered=ordered, statement=statement)
 
     def _altered(self, target: str, wanted: Wanted) -> Reconciliation:
         table = self._warehouse.table(target)

@@ -14,6 +14,7 @@ from streamhouse.errors import OptionError
 from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions, parse, without_effect
 from streamhouse.options import boolean, choice, required
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.secret_references import resolve_secrets
 
@@ -130,6 +131,10 @@ class SyncOptions:
         if self.table is not None:
             return f"{self.database}.{self.table}"
         return f"{self.database}.{self.spelt(self.names.name(names))}"
+
+    def address(self, target: str) -> TableAddress:
+        """The address of a target, `database.table`."""
+        return TableAddress(self.warehouse, target)
 
 
 class TableArguments(TypedDict, total=False):

@@ -7,13 +7,13 @@ docs/decisions/195-schema-changes-of-a-sync.md says how schema changes are follo
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
+from streamhouse.connectors.mysql_cdc.change_reader import log_view
 from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
@@ -35,17 +35,19 @@ from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     TablesPlanner,
     at,
 )
+from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
 from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
-from streamhouse.mysql.table import check_server
-from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.query_source import source_offset
+from streamhouse.runtime.state.batch_logs import next_batch, next_time
 from streamhouse.runtime.sync.evolution import SchemaEvolution
 from streamhouse.runtime.sync.schema_changes import AddedColumns
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput, task_groups
+from streamhouse.runtime.sync.table_states import TableState, TableStates
 from streamhouse.runtime.sync.tables import needed_zone
-from streamhouse.source import Offset
+from streamhouse.source import Lag, Offset
 
 
 class SyncPlanner(TablesPlanner):
@@ -58,31 +60,36 @@ class SyncPlanner(TablesPlanner):
 
     batch_chunks = 64
 
-    def __init__(self, spec: SyncSpec, folder: Path) -> None:
-        """`folder`: of the job, which needs no files of its own there."""
-        options, checkpoint = spec.options.mysql, spec.checkpoint
+    def __init__(
+        self,
+        spec: SyncSpec,
+        folder: Path | None = None,
+        find_tables: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`folder`: of the job, which needs no files of its own there.
+
+        `find_tables`: looks for new tables, and returns how many it has found.
+        """
+        options, server, checkpoint = spec.options.mysql, spec.server, spec.checkpoint
         session = Session(options)
-        try:
-            server = check_server(session, options)
-        except BaseException:
-            session.close()
-            raise
         super().__init__(options, session, server, spec.relay, spec.options.skips_snapshot)
         self._spec = spec
         self._table_sets = TableSets(checkpoint)
         self._follower = SchemaEvolution(spec.options, AddedColumns(checkpoint), spec.query_id)
         self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
         self._tables: tuple[object, Tables] = (None, {})
+        self._find_tables = find_tables
+        self.table_states = TableStates()
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if there is nothing to read."""
-        before = start.get("source", {})
+        before = source_offset(start)
         after = self.next_offset(before)
         if after == before:
             return start
         return {
             "batch": next_batch(start),
-            "now": max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1),
+            "now": next_time(start),
             "of": self._spec.options.origin,
             "source": after,
         }
@@ -91,17 +98,57 @@ class SyncPlanner(TablesPlanner):
         """The tasks of a batch; at least one."""
         if start == end:
             return []
-        parts = self.parts(start.get("source", {}), end["source"])
+        parts = self.parts(source_offset(start), end["source"])
         zone = self._table_sets.get(int(end["source"]["table_set"])).zone
         zone = end["source"].get("zone", zone)
         groups = task_groups(self._spec, parts, start, end)
         return [
-            SyncTaskInput(number, start, end, tuple(group), self._server, zone)
+            SyncTaskInput(number, start, end, tuple(group), zone)
             for number, group in enumerate(groups)
         ]
 
     def committed(self, end: Offset) -> None:
         pass
+
+    # -- progress, in the driver
+
+    def observe(self, offset: Offset) -> None:
+        """Record which tables have changes after a batch; called often."""
+        progress, state = progress_of(offset), log_view(self._relay).state()
+        if progress is not None and state is not None:
+            self.table_states.observe(progress.position, state.changed)
+
+    def caught_up(self, offset: Offset) -> bool:
+        return self.has_read_all(source_offset(offset)) and not self._find_tables()
+
+    def lag(self, start: Offset) -> Lag | None:
+        """The longest lag of a table; its seconds are None before the snapshots are complete."""
+        progress = progress_of(start)
+        if progress is None:
+            return None
+        states = self.states(start)
+        known = [followed.lag_s for followed in states if followed.lag_s is not None]
+        unread = [followed for followed in states if not followed.complete]
+        rows = sum(max(0, followed.estimate - followed.snapshot_rows) for followed in unread)
+        snapshots = Snapshots(len(unread), rows, self._options.chunk_size)
+        names = [followed.table for followed in states]
+        log = log_view(self._relay).state()
+        state = source_state(snapshots, progress.position, log, names)
+        complete = bool(known) and len(known) == len(states)
+        return Lag(seconds=max(known) if complete else None, state=state)
+
+    def rows_left(self, start: Offset) -> int | None:
+        """None: a sync reports the progress of its snapshots by itself."""
+        return None
+
+    def states(self, start: Offset) -> list[TableState]:
+        """The state of each followed table after a batch."""
+        progress = progress_of(start)
+        planned = () if progress is None else self._table_sets.get(progress.table_set).tables
+        newest, silent_s = self._table_sets.latest(), log_view(self._relay).silent_s()
+        return self.table_states.states(newest, progress, planned, silent_s)
+
+    # -- the tables
 
     def tables_of(self, progress: DatabaseProgress) -> Tables:
         newest = self._table_sets.latest()
@@ -296,30 +343,32 @@ class SyncPlanner(TablesPlanner):
             effects, hidden = self._effects(tables, before.gone, group)
             if any(tables[id].target not in before.stale for id in effects):
                 return before, group
-            followed = self._follower.follow(tables, before, effects)
-            start = group[0].after
-            before = replace(
-                before,
-                hidden={**before.hidden, **hidden},
-                stale={**altered_parents(tables, effects), **before.stale, **followed.stale},
-                statements=(*before.statements, *followed.texts),
-            )
+            before, start = self._altered(before, effects, hidden), group[0].after
 
     def _followed(
         self, before: DatabaseProgress, group: Sequence[FoundStatement]
     ) -> DatabaseProgress:
+        effects, hidden = self._effects(self.tables_of(before), before.gone, group)
+        after = self._advanced(self._altered(before, effects, hidden), group[0].after)
+        return replace(after, altered=frozenset(effects))
+
+    def _altered(
+        self,
+        before: DatabaseProgress,
+        effects: Mapping[str, DdlChange],
+        hidden: Mapping[str, tuple[tuple[str, int], ...]],
+    ) -> DatabaseProgress:
+        """The progress with the consequences of statements; alters the targets."""
         tables = self.tables_of(before)
-        effects, hidden = self._effects(tables, before.gone, group)
         followed = self._follower.follow(tables, before, effects)
-        before = replace(before, hidden={**before.hidden, **hidden})
         versions = {table.id: table for table in followed.tables}
         return replace(
-            self._advanced(before, group[0].after),
+            before,
+            hidden={**before.hidden, **hidden},
             versions={**before.versions, **versions},
             stale={**altered_parents(tables, effects), **before.stale, **followed.stale},
             gone=before.gone | followed.gone,
             zone=self._zone(before, followed.tables),
-            altered=frozenset(effects),
             statements=(*before.statements, *followed.texts),
         )
 
@@ -357,3 +406,8 @@ class SyncPlanner(TablesPlanner):
 
     def _captured_table(self, table: FollowedTable) -> CapturedTable:
         return table.captured_table(self._options, self._server, self._relay)
+
+
+def progress_of(offset: Offset) -> DatabaseProgress | None:
+    """How far a batch has read the databases; None before the first."""
+    return DatabaseProgress.from_offset(source_offset(offset))

@@ -46,7 +46,7 @@ class FromScratch:
         self._marker.add({self._name: Reset(False, self.former)})
         tables = TableSets(checkpoint.path).latest().tables.values()
         for target in {table.target for table in tables}:
-            address = TableAddress(self._options.warehouse, target)
+            address = self._options.address(target)
             table = find_table(address)
             if table is None:
                 continue
@@ -74,7 +74,7 @@ def bound_target(options: SyncOptions, table: FollowedTable, target: Table) -> s
 
 def why_other_rows(options: SyncOptions, table: FollowedTable, query_id: str) -> str | None:
     """Why a target lacks rows that a sync has written, or has them in other columns; None: not."""
-    target = TableAddress(options.warehouse, table.target).open()
+    target = options.address(table.target).open()
     if table.bound not in ("", bound_target(options, table, target)):
         return "was created again, or has other columns of the same names"
     for snapshot in target.snapshots.newest_first():
@@ -93,7 +93,7 @@ class PresentRows:
 
     def compares(self, target: str) -> bool:
         """Whether the target has rows, and these can be compared with MySQL's."""
-        table = self._address(target).open()
+        table = self._options.address(target).open()
         return has_rows(table) and why_not_reloadable(table) is None
 
     def why_kept(self, target: str, sources: Collection[str]) -> str | None:
@@ -108,14 +108,14 @@ class PresentRows:
 
     def other_writer(self, target: str, sources: Collection[str]) -> str | None:
         """Which other query writes rows of other tables to the target, or at the same time."""
-        return next(self._other_writers(self._address(target), set(sources)), None)
+        return next(self._other_writers(self._options.address(target), set(sources)), None)
 
     def notice(self, target: str, sources: Collection[str], scratch: bool) -> str | None:
         """A notice to the user about the rows of a target; None if it has none.
 
         Raises `TableError` if they are of another server, unless the sync starts from `scratch`.
         """
-        table = self._address(target).open()
+        table = self._options.address(target).open()
         if not has_rows(table):
             return None
         if self._options.skips_snapshot:
@@ -139,7 +139,7 @@ class PresentRows:
     def _check_server(self, target: str) -> None:
         """Raise `TableError` if a sync of equally named tables of another server has written it."""
         server = self._options.mysql.address
-        table = self._address(target).open()
+        table = self._options.address(target).open()
         if Consumers(table).get(query_consumer(self._query_id)) is not None:
             return  # This sync has written it, too.
         for _, path, table_set in self._others(table):
@@ -167,7 +167,7 @@ class PresentRows:
 
         Raises `TableError` if other continuous queries have written some of them.
         """
-        address = self._address(target)
+        address = self._options.address(target)
         table = address.open()
         if not has_rows(table) or (self.compares(target) and not self._options.skips_snapshot):
             return False
@@ -191,9 +191,6 @@ class PresentRows:
                 continue
             if id in queries or (theirs and is_alive(table, id)) or not theirs <= sources:
                 yield f"the query with the checkpoint {path} writes the table, too"
-
-    def _address(self, target: str) -> TableAddress:
-        return TableAddress(self._options.warehouse, target)
 
 
 def names_by_target(tables: Iterable[FollowedTable]) -> dict[str, set[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 
@@ -19,11 +20,10 @@ from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTab
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_startup import absent_tables
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
-from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
-from streamhouse.connectors.mysql_cdc.relay.state import RelayView
+from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES
+from streamhouse.connectors.mysql_cdc.relay.relays import Relays
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
-from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server, check_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_description import QueryDescription
@@ -34,13 +34,10 @@ from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.sync.commit import SyncCommitter, SyncHolds, unread_targets
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.runtime.sync.present_rows import (
-    FromScratch,
-    PresentRows,
-    why_other_rows,
-)
-from streamhouse.runtime.sync.source_progress import TablesProgress, TableState, progress_of
+from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
+from streamhouse.runtime.sync.present_rows import FromScratch, PresentRows, why_other_rows
 from streamhouse.runtime.sync.spec import SyncSpec
+from streamhouse.runtime.sync.table_states import TableState
 from streamhouse.runtime.sync.tables import SyncTables
 from streamhouse.source import Offset
 
@@ -67,7 +64,7 @@ class SyncQuery(JobQuery):
             pipeline,
             checkpoint.path.name,
             options.name,
-            TableAddress(options.warehouse, options.name),
+            options.address(options.name),
             checkpoint.path,
             (options.tables.databases,),
         )
@@ -79,26 +76,23 @@ class SyncQuery(JobQuery):
         # A sync that resumes waits longer for its server.
         resumes = bool(self.progress.last_offset)
         self._session = Session(options.mysql, *(() if resumes else (FIRST_START_SECONDS,)))
-        self._relay: Relay | None = None
-        self._moved_from: Offset | None = None
+        self._relays = Relays(lambda mysql, offset: list(self._table_sets.latest().by_names()))
+        self._created = False
         self._past: DatabaseProgress | None = None
         self._open = ExitStack()
         self._open.callback(self._session.close)
+        self._open.callback(self._relays.close)
 
     # -- for the pipeline and its reporter
 
     @property
     def targets(self) -> list[TableAddress]:
-        return [TableAddress(self._options.warehouse, name) for name in self.tables]
-
-    @property
-    def tables(self) -> list[str]:
-        tables = self._table_sets.latest().tables.values()
-        return list(dict.fromkeys(table.target for table in tables))
+        names = dict.fromkeys(table.target for table in self._table_sets.latest().tables.values())
+        return [self._options.address(name) for name in names]
 
     def states(self) -> list[TableState]:
         """The progress of each followed table, after `prepare`."""
-        return self._read.states(self.progress.last_offset)
+        return self._planner.states(self.progress.last_offset)
 
     @property
     def _database(self) -> DatabaseProgress | None:
@@ -109,35 +103,25 @@ class SyncQuery(JobQuery):
 
     def prepare(self) -> None:
         """Find and create the tables, and start the reader of the binlog; needs no Spark."""
-        if self._relay is None:
+        if not self._created:
             self.create_tables()
-        assert self._relay is not None
-        self._relay.start()
+        mysql = self._options.mysql
+        options = replace(mysql, relay_bytes=mysql.relay_bytes or MOST_BYTES)
+        self._relays.start_relay([self], [options])
+        self._planner = SyncPlanner(self.spec, find_tables=self._tables.discover)
+        self.progress.planner = self._planner
+
+    def use_shared(self, folder: Path) -> None:
+        self.spec = replace(self.spec, relay=folder)
 
     def create_tables(self) -> None:
         """Find the tables, and create those that are missing in Paimon."""
+        self._created = True
         self._check_origin()
-        server = self._server = check_server(self._session, self._options.mysql)
-        position, gtids = self._resume_position(server)
-        folder, held = own_folder(self._checkpoint.path / FOLDER)
-        self._relay = Relay(
-            self._options.mysql,
-            [],
-            folder,
-            [] if position is None else [position],
-            self._options.mysql.relay_bytes or MOST_BYTES,
-            complete=True,
-            gtids={} if position is None or gtids is None else {position: gtids},
-            held=held,
-        )
-        self._open.callback(self._relay.close)
-        self.spec = SyncSpec(
-            self._query_id,
-            self._options,
-            self._checkpoint.path,
-            folder,
-            self._parallelism,
-        )
+        server = check_server(self._session, self._options.mysql)
+        self._past = self._startup(server)
+        path = self._checkpoint.path
+        self.spec = SyncSpec(self._query_id, self._options, path, server, self._parallelism)
         self._holds = SyncHolds(self.spec, self._checkpoint, self.progress)
         self._committer = SyncCommitter(self.spec, self._holds.before_commit)
         self._open.callback(self._committer.close)
@@ -145,7 +129,6 @@ class SyncQuery(JobQuery):
         start = self._start(before)
         if start is not None:
             self._table_sets.add(before, start=start)
-        self._relay.follow([table.names for table in before])
         self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
         self._tables = SyncTables(
             self._options,
@@ -161,9 +144,6 @@ class SyncQuery(JobQuery):
         self._tables.start()
         kept = self._table_sets.latest().tables
         self._compare_changed_targets([table for table in before if table.id in kept])
-        self._read = self.progress.planner = TablesProgress(
-            self._options, self._checkpoint, RelayView(folder), server, self._tables.discover
-        )
         self._drop_old_table_sets(self.progress.last_offset)
         if not self.progress.replayed:
             self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))
@@ -184,14 +164,10 @@ class SyncQuery(JobQuery):
 
     def tick(self) -> None:
         """Raise the binlog reader's error, drop what it need not keep, refresh consumers."""
-        assert self._relay is not None
-        self._relay.check()
+        self._relays.step()
         if self._run.started:
             self._tables.discover_soon()
-        database = self._database
-        if database is not None and self.progress.last_offset != self._moved_from:
-            self._relay.needed_from(database.position)
-            self._read.observe(database.position)
+        self._planner.observe(self.progress.last_offset)
         self._holds.tick()
 
     def release(self) -> None:
@@ -204,7 +180,7 @@ class SyncQuery(JobQuery):
         if written is None:
             return None
         snapshot, changes = written.total("snapshot"), written.total("changes")
-        self._read.table_states.count(snapshot, changes)
+        self._planner.table_states.count(snapshot, changes)
         self.progress.committed(written.end)
         database = self._database
         assert database is not None
@@ -235,43 +211,37 @@ class SyncQuery(JobQuery):
             found = discovery.described(set(names.values()))
         Targets(self._options, self._notice).copy_comments(found.values())
 
-    def _resume_position(self, server: Server) -> tuple[BinlogPosition | None, str | None]:
-        """Where the binlog is read from, after which GTIDs; None: from its end on.
+    def _startup(self, server: Server) -> DatabaseProgress | None:
+        """Where a sync begins that starts in the past; None: where it began, or at the end.
 
-        Raises `DataLossError` if this server's binlog lacks the position.
+        Raises `DataLossError` if this server's binlog lacks the changes that follow.
         """
-        options, progress = self._options.mysql, self._database
+        options, known = self._options.mysql, self._database
+        if known is None and options.starts_in_the_past:
+            known = DatabaseProgress.from_offset(self._table_sets.latest().start)
         with closing(BinlogInspector(self._session, options, server)) as binlog:
-            if progress is None and options.starts_in_the_past:
-                progress = DatabaseProgress.from_offset(self._table_sets.latest().start)
-                if progress is None:
-                    check_startup(self._session, options, server)
-                    start = startup_position(self._session, options, server, binlog)
-                    progress = self._past = DatabaseProgress(0, *start)
-            if progress is None:
-                return None, None
-            position, state = progress.position, progress.binlog_state
-            moved = position_on_other_server(self._session, options, server, binlog, state)
-            if moved is not None:
-                self._moved_from = self.progress.last_offset
-                return moved[0], state.gtids
-            binlog.check(position, state.binlog)
-            return position, state.gtids
+            if known is None and options.starts_in_the_past:
+                check_startup(self._session, options, server)
+                return DatabaseProgress(0, *startup_position(binlog))
+            if known is not None:
+                state = known.binlog_state
+                if not position_on_other_server(binlog, state, options.name):
+                    binlog.check(known.position, state.binlog)
+        return None
 
     def _start(self, tables: Sequence[FollowedTable]) -> Offset | None:
         """Where the first tables begin, by the next table set, if they begin in the past."""
         if self._past is None or not tables:
             return None
         start, self._past = self._past, None
-        gone = absent_tables(start, tables, self._session, self._options.mysql, self._server)
+        gone = absent_tables(start, tables, self._session, self._options.mysql, self.spec.server)
         number = self._table_sets.latest_number() + 1
         return replace(start, table_set=number, gone=gone).to_offset()
 
     def _join(self, tables: Sequence[FollowedTable]) -> Offset | None:
         """Prepare for new tables, before a batch reads them; returns where the first ones begin."""
-        assert self._relay is not None
         self._holds.add(dict.fromkeys(table.target for table in tables))
-        self._relay.follow([table.names for table in tables])
+        self._relays.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._run.started:

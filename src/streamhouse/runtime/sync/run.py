@@ -25,7 +25,7 @@ from streamhouse.runtime.sync.options import (
     sync_table_options,
 )
 from streamhouse.runtime.sync.query import SyncQuery
-from streamhouse.runtime.sync.source_progress import TableState
+from streamhouse.runtime.sync.table_states import TableState
 from streamhouse.source import Offset
 
 _SHOWN, _EVERY_S = 3, 5.0

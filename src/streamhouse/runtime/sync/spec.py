@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from streamhouse.connectors.mysql_cdc.database.part_reader import TablePart, key_group_count
 from streamhouse.mysql.position import position_of
 from streamhouse.mysql.table import Server
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.source import Offset
@@ -22,7 +22,7 @@ _MOST_DIVIDED = 16
 
 @dataclass(frozen=True)
 class SyncSpec:
-    """One sync: its options, its checkpoint, and the folder of its relay log.
+    """One sync: its options, its checkpoint, its server, and the folder of its relay log, if any.
 
     `query_id` is the id of the checkpoint and the commit user of all commits.
     """
@@ -30,25 +30,16 @@ class SyncSpec:
     query_id: str
     options: SyncOptions
     checkpoint: Path
-    relay: Path
+    server: Server
     parallelism: int
+    relay: Path | None = None
     max_rows: int | None = None
-
-    def address(self, target: str) -> TableAddress:
-        """The address of a target, `database.table`."""
-        return TableAddress(self.options.warehouse, target)
+    planner: ClassVar[str] = "streamhouse.runtime.sync.planner:SyncPlanner"
+    task: ClassVar[str] = "streamhouse.runtime.sync.task:run"
 
     @property
     def retried_in(self) -> Mapping[str, str]:
         return self.options.warehouse
-
-    @property
-    def planner(self) -> str:
-        return "streamhouse.runtime.sync.planner:SyncPlanner"
-
-    @property
-    def task(self) -> str:
-        return "streamhouse.runtime.sync.task:run"
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,6 @@ class SyncTaskInput(TaskInput):
     """
 
     parts: tuple[TablePart, ...]
-    server: Server
     zone: str
 
 
@@ -101,6 +91,6 @@ def _keeps_keys(spec: SyncSpec, parts: Sequence[TablePart]) -> bool:
     if len(parts) != 1 or parts[0].changes is None:
         return False
     table = parts[0].table
-    target = spec.address(table.target).open()
+    target = spec.options.address(table.target).open()
     key = {column.name for column in table.definition.key}
     return target.bucket > 0 and key <= set(target.primary_key)

@@ -25,7 +25,6 @@ from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
 from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
@@ -184,7 +183,7 @@ class SyncTables:
             for column in source.definition.columns
         )
         table = FollowedTable(id, source.definition, target.identifier, columns, source.rows)
-        opened = TableAddress(self._options.warehouse, table.target).open()
+        opened = self._options.address(table.target).open()
         return replace(table, bound=bound_target(self._options, table, opened))
 
     def _followable(self, found: Sequence[FoundTable]) -> list[FoundTable]:
@@ -253,7 +252,7 @@ class SyncTables:
         """Raise `TableError` for a target that foreign keys change, and that cannot be compared."""
         for table in tables:
             for key in table.definition.foreign_keys[:1]:
-                target = TableAddress(self._options.warehouse, table.target).open()
+                target = self._options.address(table.target).open()
                 why = why_not_reloadable(target)
                 if why is not None:
                     raise TableError(

@@ -53,9 +53,11 @@ class SyncTask:
     def __init__(self, spec: SyncSpec, task: SyncTaskInput) -> None:
         self._spec, self._task = spec, task
         self._attempt = TaskAttempt.current()
-        self._reader = PartReader(spec.options.mysql, task.server, task.zone, spec.relay)
+        self._reader = PartReader(spec.options.mysql, spec.server, task.zone, spec.relay)
         targets = {part.table.target for part in task.parts}
-        self._writers = TargetWriters(spec.address, self._opened, min(THREADS, len(targets)))
+        self._writers = TargetWriters(
+            spec.options.address, self._opened, min(THREADS, len(targets))
+        )
         self._rows: dict[str, TargetRows] = {}
         self._snapshot: Counter[str] = Counter()
         self._changes: Counter[str] = Counter()
@@ -77,8 +79,7 @@ class SyncTask:
                 self._writers.prepare(target)
             for target in by_target:
                 with self._unread_if_altered(target):
-                    self._writers.written(target)
-                messages += [(target, message) for message in self._writers.messages(target)]
+                    messages += [(target, message) for message in self._writers.messages(target)]
         finally:
             self._reader.close()
             self._writers.close()
@@ -115,7 +116,7 @@ class SyncTask:
                 self._write([rows])
             return
         self._writers.read_at(target)
-        table = self._spec.address(target).open()
+        table = self._spec.options.address(target).open()
         sources = {column for _, part in parts if part.chunks for column, _ in part.table.columns}
         estimate = sum(part.table.rows for _, part in parts)
         with Reload(table, kept_columns(self._spec.options, table, sources), estimate) as reload:
@@ -144,7 +145,7 @@ class SyncTask:
         """The rows with the computed and metadata columns."""
         table = self._task.parts[rows.part].table
         if table.id not in self._rows:
-            target = self._spec.address(table.target).open()
+            target = self._spec.options.address(table.target).open()
             self._rows[table.id] = TargetRows(self._spec.options, table, target, self._task.now_ms)
         with errors_of(table.full_name):
             return self._rows[table.id].rows(rows.rows, rows.seconds)
@@ -175,8 +176,8 @@ class TargetWriters:
     """The writers of a task, each used by one thread: the Rust core's cannot change threads.
 
     `opened` creates the writer of a target. `bases` has the latest snapshot of each target from
-    before its writer was created; 0 for none. Rows of one target are written in order. Errors of a
-    target's writes are raised by `flush` or `written`; then its later rows are dropped.
+    before its writer was created; 0 for none. Rows of one target are written in order. After an
+    error, the later rows of a target are dropped, and the next call about it raises the error.
     """
 
     def __init__(
@@ -189,10 +190,10 @@ class TargetWriters:
         self._threads = [ThreadPoolExecutor(1, "sync-write") for _ in range(max(1, threads))]
         self._thread_of: dict[str, ThreadPoolExecutor] = {}
         self._writers: dict[str, PaimonSinkWriter] = {}
-        self._writes: dict[str, list[Future[None]]] = {}
         self._prepared: dict[str, Future[list[bytes]]] = {}
-        self._bytes: dict[str, int] = {}
-        self._failed: set[str] = set()
+        self._bytes = Counter[str]()
+        self._errors: dict[str, BaseException] = {}
+        self._dropped: set[str] = set()
         self._closed = False
         self._waiting, self._room = 0, threading.Condition()
         self.bases: dict[str, int] = {}
@@ -202,26 +203,19 @@ class TargetWriters:
         self.bases.setdefault(target, self._address(target).follow().latest_snapshot_id() or 0)
 
     def write(self, target: str, rows: pa.RecordBatch) -> None:
-        """Write rows soon; waits while too many wait. May raise the error of earlier rows."""
-        if target in self._failed:
-            self.written(target)
+        """Write rows soon; waits while too many wait."""
+        self._check(target)
         size = rows.nbytes
         with self._room:
             self._room.wait_for(lambda: not self._waiting or self._waiting + size <= _WAITING_BYTES)
             self._waiting += size
-        self._bytes[target] = self._bytes.get(target, 0) + size
-        future = self._submit(target, partial(self._write, target, rows, size))
-        self._writes.setdefault(target, []).append(future)
+        self._bytes[target] += size
+        self._submit(target, partial(self._write, target, rows, size))
 
     def flush(self) -> None:
         """Wait until all rows are written; raises the first error."""
-        for target in list(self._writes):
-            self.written(target)
-
-    def written(self, target: str) -> None:
-        """Wait until the rows of a target are written; raises the first error."""
-        for future in self._writes.pop(target, ()):
-            future.result()
+        for target in list(self._thread_of):
+            self._submit(target, partial(self._check, target)).result()
 
     def prepare(self, target: str) -> None:
         """Close the files of a target, after which it gets no more rows; waits only for large ones.
@@ -230,20 +224,20 @@ class TargetWriters:
         """
         if target in self._thread_of:
             self._prepared[target] = self._submit(target, partial(self._closed_files, target))
-            if self._bytes.get(target, 0) > _SMALL_BYTES:
+            if self._bytes[target] > _SMALL_BYTES:
                 self._prepared[target].exception()
 
     def messages(self, target: str) -> list[bytes]:
-        """The commit messages of a target; none if it had no rows, or a write has failed."""
+        """The commit messages of a target; none if it had no rows, or was discarded."""
         prepared = self._prepared.pop(target, None)
         return [] if prepared is None else prepared.result()
 
     def discard(self, target: str) -> None:
         """Drop the rows of a target, earlier and later ones; its files become orphan files."""
-        self._failed.add(target)
+        self._dropped.add(target)
         if target in self._thread_of:
             self._submit(target, partial(self._close, target)).result()
-        self._writes.pop(target, None)
+        self._errors.pop(target, None)
         self.bases.pop(target, None)
 
     def close(self) -> None:
@@ -253,6 +247,10 @@ class TargetWriters:
             self._submit(target, partial(self._close, target))
         for thread in self._threads:
             thread.shutdown()
+
+    def _check(self, target: str) -> None:
+        if target in self._errors:
+            raise self._errors[target]
 
     def _submit(self, target: str, job: Callable[[], Result]) -> Future[Result]:
         if target not in self._thread_of:
@@ -264,15 +262,13 @@ class TargetWriters:
 
     def _write(self, target: str, rows: pa.RecordBatch, size: int) -> None:
         try:
-            if not (self._closed or target in self._failed):
+            if not (self._closed or target in self._errors or target in self._dropped):
                 self._writer(target).write(rows)
-        except BaseException:
-            self._failed.add(target)
-            raise
-        finally:
-            with self._room:
-                self._waiting -= size
-                self._room.notify()
+        except BaseException as error:  # noqa: BLE001  # raised by the next call
+            self._errors[target] = error
+        with self._room:
+            self._waiting -= size
+            self._room.notify()
 
     def _writer(self, target: str) -> PaimonSinkWriter:
         if target not in self._writers:
@@ -281,9 +277,10 @@ class TargetWriters:
         return self._writers[target]
 
     def _closed_files(self, target: str) -> list[bytes]:
-        writer = self._writers.get(target)
         try:
-            return [] if writer is None or target in self._failed else writer.prepare()
+            self._check(target)
+            writer = self._writers.get(target)
+            return [] if writer is None else list(writer.prepare())
         finally:
             self._close(target)
 

@@ -22,7 +22,7 @@ from streamhouse.connectors.bad_records import DeadLetterReplays
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.state.batch_logs import next_batch, next_time
 from streamhouse.runtime.state.batch_notes import noted
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
@@ -54,7 +54,7 @@ class ViewPlanner:
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next refresh; `start` if no input has changed and none is due."""
-        now = max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1)
+        now = next_time(start)
         age_s = (now - int(start.get("now", 0))) / 1000
         if start and age_s < self._spec.freshness_s:
             return start

@@ -63,10 +63,6 @@ class ViewQuery(JobQuery):
     def targets(self) -> list[TableAddress]:
         return [self.spec.target]
 
-    @property
-    def tables(self) -> list[str]:
-        return [self.spec.target.identifier]
-
     def check_first_start(self) -> None:
         """Raise `TableError` if the table has rows of statements or of another pipeline's query."""
         name = self.spec.target.identifier

@@ -42,9 +42,9 @@ class BinlogInspector:
     """
 
     def __init__(self, session: Session, options: MySqlOptions, server: Server) -> None:
-        self._session = session
-        self._options = options
-        self._server = server
+        self.session = session
+        self.options = options
+        self.server = server
         self._identities: dict[str, BinlogIdentity] = {}
         self._connections = 0
         self._scan: XaScan | None = None
@@ -54,34 +54,34 @@ class BinlogInspector:
 
         `expected`: the identity of the file there; None: any.
         """
-        current = self._server.position(self._session)
+        current = self.server.position(self.session)
         if current < position:
-            raise reset_error(self._options.address, current, position)
+            raise reset_error(self.options.address, current, position)
         if position.file not in self._current_identities():
-            files = [name for name, _ in log_files(self._session)]
+            files = [name for name, _ in log_files(self.session)]
             if position.file not in files:
-                raise purged_file_error(self._options.name, position.file, files)
+                raise purged_file_error(self.options.name, position.file, files)
         if expected is None:
             return
         found = self.identity(position.file)
         if found != expected:
-            raise other_binlog(f"MySQL at {self._options.address}", position.file, expected, found)
+            raise other_binlog(f"MySQL at {self.options.address}", position.file, expected, found)
 
     def identity(self, file: str) -> BinlogIdentity:
         """When and by which server a binlog file was created."""
         known = self._current_identities()
         if file not in known:
-            found = retried(self._options, lambda: _identity(self._options, file))
-            if file == log_files(self._session)[0][0]:
+            found = retried(self.options, lambda: _identity(self.options, file))
+            if file == log_files(self.session)[0][0]:
                 # Until a second has passed, a reset would give the same creation time.
-                while int(self._session.rows("SELECT UNIX_TIMESTAMP()")[0][0]) <= found.created:
+                while int(self.session.rows("SELECT UNIX_TIMESTAMP()")[0][0]) <= found.created:
                     time.sleep(0.05)
             known[file] = found
         return known[file]
 
     def state_at(self, position: BinlogPosition) -> BinlogState:
         """The state at a position, without `skip`."""
-        gtids = self._server.gtids(self._session, position)
+        gtids = self.server.gtids(self.session, position)
         prepared = self._prepared_at(position)[0]
         return BinlogState(self.identity(position.file), prepared, gtids=gtids)
 
@@ -91,10 +91,10 @@ class BinlogInspector:
         It has no prepared transactions that the server no longer lists.
         """
         if state.gtids is None:
-            state = replace(state, gtids=self._server.gtids(self._session, position))
+            state = replace(state, gtids=self.server.gtids(self.session, position))
         if not state.prepared:
             return state
-        names = prepared_xids(self._session, self._server.mariadb)
+        names = prepared_xids(self.session, self.server.mariadb)
         prepared = {xid: at for xid, at in state.prepared.items() if xid in names}
         return replace(state, prepared=prepared)
 
@@ -112,7 +112,7 @@ class BinlogInspector:
         while pending:
             if time.monotonic() > deadline:
                 raise ConnectError(
-                    f"MySQL at {self._options.address} lists the XA transaction "
+                    f"MySQL at {self.options.address} lists the XA transaction "
                     f"{xid_sql(min(pending))} as prepared, but its binlog says that it ended: a "
                     "commit hangs on the server, or it was prepared again without changes; end it "
                     f"with XA COMMIT or XA ROLLBACK {xid_sql(min(pending))}"
@@ -120,7 +120,7 @@ class BinlogInspector:
             time.sleep(0.005)
             # Busy servers always have some: only those before the position matter.
             pending &= self._prepared_at(current())[1]
-        gtids = self._server.gtids(self._session, position)
+        gtids = self.server.gtids(self.session, position)
         return position, BinlogState(self.identity(position.file), prepared, gtids=gtids)
 
     def check_prepared(self, position: BinlogPosition) -> None:
@@ -136,8 +136,8 @@ class BinlogInspector:
             if time.monotonic() > deadline:
                 raise DataLossError(
                     f"the XA transaction {xid_sql(min(unknown))} is prepared on MySQL at "
-                    f"{self._options.address}, but the server no longer has the binlog with its "
-                    f"changes, or it has none, so that {self._options.name} cannot be followed; "
+                    f"{self.options.address}, but the server no longer has the binlog with its "
+                    f"changes, or it has none, so that {self.options.name} cannot be followed; "
                     f"end it with XA COMMIT or XA ROLLBACK {xid_sql(min(unknown))}, and start again"
                 )
             time.sleep(0.2)
@@ -149,22 +149,22 @@ class BinlogInspector:
             self._scan = None
 
     def _not_in_binlog(self, position: BinlogPosition) -> set[str]:
-        wanted = prepared_xids(self._session, self._server.mariadb)
+        wanted = prepared_xids(self.session, self.server.mariadb)
         prepared, _ = self._prepared_at(position)
         wanted -= prepared.keys()
         if not wanted:
             return wanted
-        now = self._server.position(self._session)
+        now = self.server.position(self.session)
         found, decided = retried(
-            self._options, lambda: prepared_before(self._session, self._options, now, wanted)
+            self.options, lambda: prepared_before(self.session, self.options, now, wanted)
         )
         return wanted - found.keys() - decided.keys()
 
     def _current_identities(self) -> dict[str, BinlogIdentity]:
-        if self._connections != self._session.connections:
+        if self._connections != self.session.connections:
             # A new connection may be to another server.
             self._identities = {}
-            self._connections = self._session.connections
+            self._connections = self.session.connections
             self.close()
         return self._identities
 
@@ -174,23 +174,23 @@ class BinlogInspector:
         Transactions that the server does not list yet may be missing.
         """
         self._current_identities()
-        names = prepared_xids(self._session, self._server.mariadb)
+        names = prepared_xids(self.session, self.server.mariadb)
         if not names and self._scan is None:
             return {}, set()
-        return retried(self._options, lambda: self._scanned(position, names))
+        return retried(self.options, lambda: self._scanned(position, names))
 
     def _scanned(self, position: BinlogPosition, names: set[str]) -> tuple[Prepared, set[str]]:
         if self._scan is not None and position < self._scan.position:
             self.close()
         try:
-            scan = self._scan = self._scan or XaScan(self._options, position)
+            scan = self._scan = self._scan or XaScan(self.options, position)
             scan.advance(position)
         except BaseException:
             self.close()
             raise
         unknown = names - scan.prepared.keys() - scan.decided.keys()
         if unknown:
-            found, decided = prepared_before(self._session, self._options, position, unknown)
+            found, decided = prepared_before(self.session, self.options, position, unknown)
             scan.prepared |= found
             scan.decided |= decided
         if not names:

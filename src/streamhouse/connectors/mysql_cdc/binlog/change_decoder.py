@@ -158,7 +158,8 @@ class TablesDecoder:
     ) -> None:
         if kind == QUERY and query_of(data, at, end)[1] in TRANSACTION_CONTROL:
             return
-        statement = statement_of(kind, data, at, end, self._captured.mariadb)
+        table = self._captured
+        statement = statement_of(kind, data, at, end, table.mariadb, table.ignores_case)
         altered = {index for index, table in enumerate(self._all) if table.take(statement, where)}
         if altered:
             kept = self._by_table_id.items()

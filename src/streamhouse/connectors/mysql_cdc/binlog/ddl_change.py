@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.alter import Alteration, ColumnChange
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import Effect
-from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
+from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import PRIMARY, TableDefinition
@@ -63,8 +63,6 @@ class DdlChanges(StatementCheck):
         that were logged as statements.
         """
         self._found, known = [], self.known
-        whole = ParsedStatement(statement, self._captured.ignores_case)
-        name = self._captured.parsed_name
         verb = _verb(statement)
         try:
             self.take(statement, where)
@@ -74,7 +72,7 @@ class DdlChanges(StatementCheck):
             if self.known is not None:
                 self.hidden_in = self.known.hidden_in
             self.known = known
-        if not self._found and not exists and whole.creates(name):
+        if not self._found and not exists and statement.creates(self._captured.parsed_name):
             why = "it creates the table again"
             return DdlChange(str(statement), verb, None, why, {}, frozenset({ANY}))
         if not self._found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,15 @@ from typing import Any
 from pymysql.charset import charset_by_id
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import EXECUTE_LOAD_QUERY, HEADER
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, LexerOptions, Token, tokens
+from streamhouse.connectors.mysql_cdc.binlog.sql.effects import EffectKind, Effects, effects_of
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
+    Kind,
+    LexerOptions,
+    TableName,
+    Token,
+    UnclearStatement,
+    tokens,
+)
 
 _HEAD = struct.Struct("<IIBHH")
 _LOAD_HEAD_BYTES = 13
@@ -38,6 +47,7 @@ class Statement:
     have changed; None if the server does not log them. `without_effect`: it was rolled back, or it
     is the first of two events of an ALTER TABLE (MariaDB's `binlog_alter_two_phase`).
     `other_types`: the SQL mode gives names of types another meaning, such as DATETIME for DATE.
+    `ignores_case`: the server, or who asks, ignores the case of names of tables.
     """
 
     database: str
@@ -49,12 +59,63 @@ class Statement:
     written: frozenset[str] | None = None
     without_effect: bool = False
     other_types: bool = False
+    ignores_case: bool = False
 
     @cached_property
     def readings(self) -> tuple[list[Token], ...]:
         """The tokens of the statement, for each way to decode its text."""
         texts = [self.text, *([] if self.generated_text is None else [self.generated_text])]
         return tuple(tokens(text, self.lexis) for text in texts)
+
+    @cached_property
+    def effects(self) -> list[Effects | None]:
+        """Its effects, for each reading; None for a definition statement of an unknown form."""
+        if self.without_effect:
+            return [Effects()] * len(self.readings)
+        return [self._effects(found) for found in self.readings]
+
+    def _effects(self, found: Sequence[Token]) -> Effects | None:
+        try:
+            return effects_of(found, self.database, self.ignores_case)
+        except UnclearStatement:
+            return None
+
+    def concerns(self, name: TableName) -> bool:
+        """Whether the statement defines, alters, fills or drops the table, or may do so."""
+        return any(
+            self._is_unclear(found, name) if effects is None else bool(effects.on(name))
+            for effects, found in zip(self.effects, self.readings, strict=True)
+        )
+
+    def hides(self, name: TableName) -> bool:
+        """Whether the statement creates or drops a temporary table of this name.
+
+        While that exists, the session's statements are about it, not about the table.
+        """
+        return any(one is not None and name in one.created + one.dropped for one in self.effects)
+
+    def creates(self, name: TableName) -> bool:
+        """Whether the statement creates the table, and does nothing else to it."""
+        return all(
+            effects is not None
+            and {effect.what for effect in effects.on(name)} == {EffectKind.CREATED}
+            for effects in self.effects
+        )
+
+    def may_write(self, name: TableName) -> bool:
+        """Whether the statement concerns the table or temporary tables, or may change its rows."""
+        return self.concerns(name) or any(
+            one is not None and (one.writes or one.created or one.dropped) for one in self.effects
+        )
+
+    def _is_unclear(self, found: Sequence[Token], name: TableName) -> bool:
+        # A string may be a statement, or a name if the SQL mode is not known.
+        fold = str.lower if self.ignores_case else str
+        return any(
+            fold(token.text) in name
+            or (token.kind is Kind.STRING and str(name.name) in fold(token.text))
+            for token in found
+        )
 
     def __str__(self) -> str:
         """The statement without comments and strings, which may contain secrets; shortened."""
@@ -67,7 +128,9 @@ class Statement:
         return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
-def statement_of(kind: int, data: bytes, at: int, end: int, mariadb: bool) -> Statement:
+def statement_of(
+    kind: int, data: bytes, at: int, end: int, mariadb: bool, ignores_case: bool
+) -> Statement:
     """The statement of the event at bytes `at` to `end` (exclusive), without its checksum."""
     thread, _, size, _, status = _HEAD.unpack_from(data, at + HEADER.size)
     start = at + HEADER.size + _HEAD.size
@@ -92,6 +155,7 @@ def statement_of(kind: int, data: bytes, at: int, end: int, mariadb: bool) -> St
         _databases(variables.get(_UPDATED_DATABASES)),
         bool(variables.get(_PHASE, b"\0")[0] & (_START_ALTER | _ROLLBACK_ALTER)),
         bool(mode & (_ORACLE | _MAXDB)),
+        ignores_case,
     )
 
 

@@ -61,26 +61,20 @@ def check_startup(session: Session, options: MySqlOptions, server: Server) -> No
             )
 
 
-def startup_position(
-    session: Session, options: MySqlOptions, server: Server, binlog: BinlogInspector
-) -> tuple[BinlogPosition, BinlogState]:
+def startup_position(binlog: BinlogInspector) -> tuple[BinlogPosition, BinlogState]:
     """The startup position of the modes `earliest-offset`, `specific-offset` and `timestamp`.
 
     Raises `DataLossError` if the server no longer has the binlog from there on, and `OptionError`
     if it never had it.
     """
-    position, skip = _searched_position(session, options, server)
+    position, skip = _searched_position(binlog)
     return position, replace(binlog.state_at(position), prepared={}, skip=skip)
 
 
 def position_on_other_server(
-    session: Session,
-    options: MySqlOptions,
-    server: Server,
-    binlog: BinlogInspector,
-    state: BinlogState,
+    binlog: BinlogInspector, state: BinlogState, name: str
 ) -> tuple[BinlogPosition, BinlogState] | None:
-    """Where a stream goes on whose offset is of another server; None if it is of this one.
+    """Where the stream `name` goes on whose offset is of another server; None if it is of this one.
 
     Only a server with another id counts as another: after RESET MASTER, GTIDs are given again.
     Raises `DataLossError` if the server lacks a transaction that the stream has read, or the binlog
@@ -88,31 +82,29 @@ def position_on_other_server(
     """
     if state.binlog is None or not state.gtids:
         return None
-    current = server.position(session)
+    server, current = binlog.server, binlog.server.position(binlog.session)
     if binlog.identity(current.file).server == state.binlog.server:
         return None
     why = "it has no GTIDs of that kind"
     if state.prepared or state.skip:
         why = "XA transactions are prepared, or others left out, at the last position"
     elif parse_gtids(state.gtids).mariadb == server.mariadb:
-        search = _Search(session, options, current)
+        search = _Search(binlog.session, binlog.options, current)
         try:
             start, skip = search.after_gtids(parse_gtids(state.gtids), server)
             return start, BinlogState(binlog.identity(start.file), {}, skip, state.gtids)
         except (OptionError, DataLossError) as error:
             why = str(error).removeprefix(f"option '{_GTID_OPTION}': ")
     raise DataLossError(
-        f"MySQL at {options.address} is another server than before, and {options.name} cannot go "
+        f"MySQL at {binlog.options.address} is another server than before, and {name} cannot go "
         f"on there: {why}. If it is a replica that is behind, wait for it; else {START_AGAIN}"
     )
 
 
-def _searched_position(
-    session: Session, options: MySqlOptions, server: Server
-) -> tuple[BinlogPosition, Skip | None]:
+def _searched_position(binlog: BinlogInspector) -> tuple[BinlogPosition, Skip | None]:
     """The position, and what the stream leaves out after it."""
-    end = server.position(session)
-    search = _Search(session, options, end)
+    session, options, server = binlog.session, binlog.options, binlog.server
+    search = _Search(session, options, server.position(session))
     try:
         skip: Skip | None = None
         if options.startup_gtids is not None:

@@ -6,7 +6,7 @@ docs/decisions/140-statements-in-the-binlog.md says why.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import replace
 from typing import NoReturn
@@ -15,18 +15,8 @@ from streamhouse.connectors.mysql_cdc.binlog.alter_table import Refusal, altered
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.alter import Alteration, alteration
-from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
-    Effect,
-    EffectKind,
-    Effects,
-    effects_of,
-)
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
-    Kind,
-    TableName,
-    Token,
-    UnclearStatement,
-)
+from streamhouse.connectors.mysql_cdc.binlog.sql.effects import Effect, EffectKind, Effects
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import TableName, UnclearStatement
 from streamhouse.errors import DataLossError, SchemaChangeError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.metadata import metadata
@@ -54,60 +44,6 @@ WHERE routine_type = 'FUNCTION' AND routine_schema <> 'sys'
 """
 
 
-class ParsedStatement:
-    """A statement, parsed for each way to decode its text.
-
-    `parsed` has None for a definition statement of an unknown form.
-    """
-
-    def __init__(self, statement: Statement, ignores_case: bool) -> None:
-        self._readings = statement.readings
-        self._ignores_case = ignores_case
-        self.parsed = [
-            Effects()
-            if statement.without_effect
-            else _parsed(found, statement.database, ignores_case)
-            for found in self._readings
-        ]
-
-    def concerns(self, name: TableName) -> bool:
-        """Whether the statement defines, alters, fills or drops the table, or may do so."""
-        return any(
-            self._is_unclear(found, name) if parsed is None else bool(_of(parsed, name))
-            for parsed, found in zip(self.parsed, self._readings, strict=True)
-        )
-
-    def hides(self, name: TableName) -> bool:
-        """Whether the statement creates or drops a temporary table of this name.
-
-        While that exists, the session's statements are about it, not about the table.
-        """
-        return any(one is not None and name in one.created + one.dropped for one in self.parsed)
-
-    def creates(self, name: TableName) -> bool:
-        """Whether the statement creates the table, and does nothing else to it."""
-        return all(
-            parsed is not None
-            and {effect.what for effect in _of(parsed, name)} == {EffectKind.CREATED}
-            for parsed in self.parsed
-        )
-
-    def may_write(self, name: TableName) -> bool:
-        """Whether the statement concerns the table or temporary tables, or may change its rows."""
-        return self.concerns(name) or any(
-            one is not None and (one.writes or one.created or one.dropped) for one in self.parsed
-        )
-
-    def _is_unclear(self, found: Sequence[Token], name: TableName) -> bool:
-        # A string may be a statement, or a name if the SQL mode is not known.
-        fold = str.lower if self._ignores_case else str
-        return any(
-            fold(token.text) in name
-            or (token.kind is Kind.STRING and str(name.name) in fold(token.text))
-            for token in found
-        )
-
-
 class StatementCheck:
     """Follows the statements of the binlog.
 
@@ -129,10 +65,9 @@ class StatementCheck:
 
     def take(self, statement: Statement, where: BinlogPosition) -> bool:
         """Check a statement; returns whether it concerns the table, so that `known` may differ."""
-        whole = ParsedStatement(statement, self._captured.ignores_case)
         name = self._captured.parsed_name
-        concerned = whole.concerns(name)
-        for parsed in whole.parsed:
+        concerned = statement.concerns(name)
+        for parsed in statement.effects:
             if parsed is None:
                 if concerned:
                     self._refuse(statement, where, "it is not of a form that is understood")
@@ -167,7 +102,7 @@ class StatementCheck:
     def _check_definition(
         self, parsed: Effects, statement: Statement, where: BinlogPosition, name: TableName
     ) -> None:
-        effects = _of(parsed, name)
+        effects = parsed.on(name)
         if not effects or self._is_temporary(name, statement, where):
             return
         for effect in effects:
@@ -281,19 +216,6 @@ def is_online_swap(effect: Effect) -> bool:
     # pt-online-schema-change adds underscores if the names exist already.
     expected = copies.get(f"_{str(copy.name).lstrip('_')}")
     return expected is not None and f"_{str(old.name).lstrip('_')}" == expected
-
-
-def _of(parsed: Effects, name: TableName) -> list[Effect]:
-    """The effects on the table, or on its database."""
-    whole = TableName(name.database, None)
-    return [effect for effect in parsed.tables if effect.table in (name, whole)]
-
-
-def _parsed(found: Sequence[Token], database: str, ignores_case: bool) -> Effects | None:
-    try:
-        return effects_of(found, database, ignores_case)
-    except UnclearStatement:
-        return None
 
 
 def side_effects(

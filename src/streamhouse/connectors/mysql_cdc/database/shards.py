@@ -28,12 +28,7 @@ from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import START_AGAIN
-from streamhouse.mysql.table import (
-    Server,
-    TableDefinition,
-    check_binlog_filter,
-    load_table,
-)
+from streamhouse.mysql.table import Server, TableDefinition, check_binlog_filter, load_table
 from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 

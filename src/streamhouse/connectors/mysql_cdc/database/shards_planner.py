@@ -10,7 +10,7 @@ from typing import Any
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
-from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
+from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.followed_table import (
     FollowedTable,
@@ -21,7 +21,6 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress,
 from streamhouse.connectors.mysql_cdc.database.shards import ShardTables
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
 from streamhouse.connectors.mysql_cdc.database.tables_planner import Tables, TablesPlanner, at
-from streamhouse.connectors.mysql_cdc.relay.state import RelayState
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
@@ -93,8 +92,7 @@ class ShardsPlanner(TablesPlanner):
     def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
         tables = _by_id(self._shards.all())
         if start.get("start") not in (None, "latest-offset"):
-            begin = startup_position(self._session, self._options, self._server, self._binlog)
-            return DatabaseProgress(0, *begin, shards=_shards(tables))
+            return DatabaseProgress(0, *startup_position(self._binlog), shards=_shards(tables))
         after = self._startup_progress(tables)
         if self._options.startup_mode != "snapshot":
             self._binlog.check_prepared(after.position)
@@ -222,10 +220,11 @@ class ShardsPlanner(TablesPlanner):
                 continue
         end = self._server.position(self._session)
         for event in self._statements.between(found, position, end):
-            parsed = ParsedStatement(event.statement, event.table.ignores_case)
-            name = event.table.parsed_name
+            statement, name = event.statement, event.table.parsed_name
             # One that creates the table, or a temporary one that hides it, alters no columns.
-            if not parsed.creates(name) and (parsed.concerns(name) or not parsed.hides(name)):
+            if not statement.creates(name) and (
+                statement.concerns(name) or not statement.hides(name)
+            ):
                 current.pop(event.name, None)
         return current
 
@@ -234,12 +233,6 @@ class ShardsPlanner(TablesPlanner):
     def relay_folder(self, progress: DatabaseProgress) -> Path | None:
         """The folder of the relay log, if that has the changes of all tables."""
         return self._relay if self._relays(self.tables_of(progress).values()) else None
-
-    def current_state(self, progress: DatabaseProgress) -> RelayState | None:
-        """The state of a relay log that has the binlog up to now; None if it is behind."""
-        view = self.relay_log(progress)
-        moved = self._moved(progress, view)
-        return None if view is None or moved is not None else view.current(self._current)
 
 
 def _by_id(tables: Iterable[FollowedTable]) -> dict[str, FollowedTable]:

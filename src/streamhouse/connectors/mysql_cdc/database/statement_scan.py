@@ -13,7 +13,6 @@ from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, RawEvent
 from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY, query_of
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
-from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.mysql.connection import retried
@@ -122,14 +121,13 @@ class StatementLog:
         end = at + size - trailer
         if kind != QUERY or query_of(data, at, end)[1] in TRANSACTION_CONTROL:
             return []
-        statement = statement_of(kind, data, at, end, self._tables[0].mariadb)
-        parsed = ParsedStatement(statement, self._tables[0].ignores_case)
-        found = []
-        for table in self._tables:
-            name = table.parsed_name
-            if parsed.concerns(name) or parsed.hides(name):
-                found.append((statement, table))
-        return found
+        first = self._tables[0]
+        statement = statement_of(kind, data, at, end, first.mariadb, first.ignores_case)
+        return [
+            (statement, table)
+            for table in self._tables
+            if statement.concerns(table.parsed_name) or statement.hides(table.parsed_name)
+        ]
 
     def _affected(
         self,
@@ -140,8 +138,8 @@ class StatementLog:
     ) -> Iterable[FollowedTable]:
         """The tables that may have statements."""
         view = log_view(self._relay)
-        begin = None if view is None else view.begin()
-        if view is None or begin is None or start < begin or (wait and not view.reaches(end)):
+        begin = view.begin()
+        if begin is None or start < begin or (wait and not view.reaches(end)):
             return tables
         state = view.state()
         if state is None or state.end < end:

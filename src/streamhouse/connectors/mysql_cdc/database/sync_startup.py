@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChanges
-from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
@@ -62,8 +61,7 @@ def absent_tables(
 
 
 def _creates(found: FoundStatement) -> bool:
-    parsed = ParsedStatement(found.statement, found.table.ignores_case)
-    return parsed.creates(found.table.parsed_name)
+    return found.statement.creates(found.table.parsed_name)
 
 
 def _is_conditional(found: FoundStatement) -> bool:

@@ -23,12 +23,13 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress,
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, StatementLog
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
+from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, split
 from streamhouse.errors import AlteredTableError, DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition, BinlogState
 from streamhouse.mysql.table import Server, TableDefinition
+from streamhouse.mysql.table_lock import check_lockable
 from streamhouse.source import Offset
 
 SMALL_TABLE = 0.25
@@ -147,6 +148,25 @@ class TablesPlanner(ABC):
             after = self._next_changes(before, max_rows)
         return start if after is None else after.to_offset()
 
+    def has_read_all(self, offset: Offset) -> bool:
+        """Whether nothing is left to read after an offset, also if a relay log is behind."""
+        last = DatabaseProgress.from_offset(offset)
+        if last is None:
+            return False
+        progress, added = self._of_newest(last)
+        if added or progress.snapshot or progress.stale:
+            return False
+        if self._options.startup_mode == "snapshot":
+            return True
+        position, view = progress.position, self.relay_log(progress)
+        if self._moved(progress, view) is not None:
+            return False
+        if view is None:
+            return not position < self._current()
+        state = view.current(self._current)
+        names = [table.full_name for table in self.tables_of(progress).values()]
+        return state is not None and not any(position < state.changed[name] for name in names)
+
     def hold(self) -> None:
         """Stop at the current end of the binlog."""
         self._stop_at = self._server.position(self._session)
@@ -163,9 +183,7 @@ class TablesPlanner(ABC):
         position, state = progress.position, progress.binlog_state
         if view is not None and view.has(state.binlog, position):
             return None
-        found = position_on_other_server(
-            self._session, self._options, self._server, self._binlog, state
-        )
+        found = position_on_other_server(self._binlog, state, self._options.name)
         if found is None:
             self._binlog.check(position, state.binlog)
             return None
@@ -195,35 +213,32 @@ class TablesPlanner(ABC):
         most = self.batch_chunks
         if max_rows is not None and sizes:
             most = max(1, min(most, max_rows // min(sizes.values())))
-        plan: dict[str, tuple[list[Chunk], bool]] = {}
+        plan: dict[str, list[Chunk]] = {}
         altered: dict[str, AlteredTableError] = {}
         used = 0.0
         for id in sorted(ready, key=lambda id: tables[id].rows):
             if used >= most:
                 break
+            captured, left = self._captured_table(tables[id]), Chunk(after.snapshot[id], None)
             try:
-                plan[id] = next_chunks(
-                    self._session,
-                    self._captured_table(tables[id]),
-                    after.snapshot[id],
-                    sizes[id],
-                    max(1, int(most - used)),
-                )
+                if not captured.table.key:
+                    check_lockable(captured.options, captured.table)
+                chunks = split(self._session, captured, left, sizes[id], max(1, int(most - used)))
             except AlteredTableError as error:
                 altered[id] = error
                 continue
-            chunks, complete = plan[id]
-            used += len(chunks) - 1 + SMALL_TABLE if complete else len(chunks)
+            plan[id] = chunks
+            used += len(chunks) - 1 + SMALL_TABLE if chunks[-1].high is None else len(chunks)
         stale = self._unreadable(after, plan, altered)
-        plan = {id: found for id, found in plan.items() if tables[id].target not in stale}
+        plan = {id: chunks for id, chunks in plan.items() if tables[id].target not in stale}
         snapshot, rows = dict(after.snapshot), dict(after.rows)
-        for id, (chunks, complete) in plan.items():
+        for id, chunks in plan.items():
             snapshot[id] = chunks[-1].high
             rows[id] = rows.get(id, 0) + sizes[id] * len(chunks)
-            if complete:
+            if chunks[-1].high is None:
                 del snapshot[id], rows[id]
         after = replace(after, snapshot=snapshot, rows=rows, stale={**after.stale, **stale})
-        self._plan = (after.to_offset(), {id: chunks for id, (chunks, _) in plan.items()})
+        self._plan = (after.to_offset(), plan)
         return after
 
     def _chunk_size(self, table: FollowedTable, max_rows: int | None) -> int:
@@ -285,7 +300,7 @@ class TablesPlanner(ABC):
     def relay_log(self, progress: DatabaseProgress) -> RelayView | None:
         """The relay log, if it has the changes of all tables after a batch."""
         view = log_view(self._relay)
-        begin = None if view is None else view.begin()
+        begin = view.begin()
         usable = self._stop_at is None and progress.binlog_state.skip is None
         if not usable or begin is None or progress.position < begin:
             return None
@@ -293,8 +308,7 @@ class TablesPlanner(ABC):
 
     def _relays(self, tables: Iterable[FollowedTable]) -> bool:
         """Whether the relay log has the tables' changes."""
-        view = log_view(self._relay)
-        state = None if view is None else view.state()
+        state = log_view(self._relay).state()
         return state is not None and all(table.full_name in state.changed for table in tables)
 
     def _next_statements(

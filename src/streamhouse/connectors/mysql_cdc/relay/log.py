@@ -28,7 +28,6 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
 from streamhouse.connectors.mysql_cdc.binlog.query import statement_of
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import TableName
-from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter
@@ -267,13 +266,14 @@ class _EventSelection:
         """The tables that a statement concerns, or whose rows it may change."""
         if kind == QUERY and query_of(data, at, end)[1] in TRANSACTION_CONTROL:
             return _NONE
-        statement = statement_of(kind, data, at, end, self._server.mariadb)
         # Keeps too many statements rather than too few: readers compare names as the server does.
-        parsed = ParsedStatement(statement, ignores_case=True)
+        statement = statement_of(kind, data, at, end, self._server.mariadb, ignores_case=True)
         names = {
             ".".join(table): TableName.parsed(*table, ignores_case=True) for table in self._tables
         }
         self.altered = frozenset(
-            full for full, name in names.items() if parsed.concerns(name) or parsed.hides(name)
+            full
+            for full, name in names.items()
+            if statement.concerns(name) or statement.hides(name)
         )
-        return frozenset(full for full, name in names.items() if parsed.may_write(name))
+        return frozenset(full for full, name in names.items() if statement.may_write(name))

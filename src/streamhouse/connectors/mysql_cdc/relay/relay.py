@@ -30,7 +30,7 @@ from streamhouse.work_folder import work_folder
 log = logging.getLogger("streamhouse.mysql")
 
 FOLDER = ".relay"
-"""The folder of relay logs: beside the checkpoints of a pipeline's queries, or in a sync's."""
+"""The folder of relay logs, beside the checkpoints of a pipeline's queries."""
 MOST_BYTES = 256 * 1024 * 1024
 _GATHER_S = 0.01
 _SMALL_BLOCK = 64 * 1024
@@ -52,10 +52,6 @@ class Relay:
     queries. If all of these are further behind, but near each other, the relay starts there, and
     waits for the queries until it has reached the current end of the binlog.
 
-    `complete`: the log has everything that a reader needs. The relay starts at the oldest of
-    `resume_positions`, however far behind that is, and always waits for readers instead of dropping
-    events.
-
     It reconnects after a lost connection. If that fails for five minutes, or the server cannot
     continue from the log's end, `error` is set, once for all tables.
     """
@@ -67,7 +63,6 @@ class Relay:
         folder: Path,
         resume_positions: Sequence[BinlogPosition] = (),
         most_bytes: int = MOST_BYTES,
-        complete: bool = False,
         all_known: bool = False,
         gtids: Mapping[BinlogPosition, str] | None = None,
         held: ExitStack | None = None,
@@ -77,7 +72,6 @@ class Relay:
         self.folder, self._held = folder, held or ExitStack()
         self._resume_positions = list(resume_positions)
         self._most = most_bytes
-        self._complete = complete
         self._all_known, self._gtids = all_known, gtids or {}
         self._waits_until: BinlogPosition | None = None
         self._log: RelayLog | None = None
@@ -145,9 +139,8 @@ class Relay:
 
     def _follow_until_stopped(self) -> None:
         self._server = check_server(self._session, self._options)
-        most = None if self._complete else self._most // 2
         start, self._waits_until = relay_startup(
-            self._session, self._server, self._resume_positions, most, self._all_known
+            self._session, self._server, self._resume_positions, self._most // 2, self._all_known
         )
         with self._followed:
             gtids = self._gtids.get(start)
@@ -218,23 +211,18 @@ class Relay:
             names = ", ".join(".".join(table) for table in self._tables)
             raise reset_error(self._options.address, current, end, names)
 
-    @property
-    def waits(self) -> bool:
-        """Whether the relay waits for readers instead of dropping events that they need."""
-        return self._complete or self._waits_until is not None
-
     def _clean_up(self) -> None:
         now = time.monotonic()
         if now - self._cleaned > _CLEANUP_S:
             self._cleaned = now
             if self._log is not None:
                 self._log.heard()
-            drop_old(self.folder, self._needed, None if self.waits else self._most)
+            drop_old(self.folder, self._needed, self._most if self._waits_until is None else None)
 
     def _wait_for_readers(self) -> None:
         """Wait while the log has more than `most_bytes` that a reader needs."""
         now = time.monotonic()
-        if not self.waits or now - self._measured < _FULL_S:
+        if self._waits_until is None or now - self._measured < _FULL_S:
             return
         self._measured = now
         while not self._stopped.is_set() and held_bytes(self.folder) > self._most:
@@ -253,12 +241,12 @@ def relay_startup(
     session: Session,
     server: Server,
     resume_positions: Sequence[BinlogPosition],
-    most_bytes: int | None,
+    most_bytes: int,
     all_known: bool = False,
 ) -> tuple[BinlogPosition, BinlogPosition | None]:
     """Start at the oldest of `resume_positions` with at most `most_bytes` of binlog after it.
 
-    `most_bytes` None: any number. `all_known`: `resume_positions` has the positions of all queries.
+    `all_known`: `resume_positions` has the positions of all queries.
     If all of these are behind by more than `most_bytes`, but near each other, the log starts at the
     first of them: no query then waits long for another, and one connection reads for all tasks.
 
@@ -277,7 +265,7 @@ def relay_startup(
     if not behind:
         return current, None
     first = behind[0]
-    if most_bytes is None or between(first, current) <= most_bytes:
+    if between(first, current) <= most_bytes:
         return first, None
     together = all_known and len(behind) == len(resume_positions)
     if together and between(first, behind[-1]) <= most_bytes:

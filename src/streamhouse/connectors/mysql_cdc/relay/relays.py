@@ -38,7 +38,7 @@ class _Resumed:
 
     def now(self) -> BinlogPosition | None:
         """The position of the source now."""
-        last = self.source.last_offset()
+        last = self.source.last_offset
         return self.position if last == self.offset else position_of(last)
 
 
@@ -56,11 +56,12 @@ class Relays:
         """Start a relay for each MySQL server of `sources`, and let the sources use it."""
         groups: dict[tuple[object, ...], list[tuple[SharingSource, MySqlOptions]]] = {}
         for source in sources:
-            options = parse(source.spec.options)
+            assert source.source_spec is not None
+            options = parse(source.source_spec.options)
             if options.relay_bytes and options.startup_mode != "snapshot":
                 groups.setdefault(_LOGIN(options), []).append((source, options))
         for group in groups.values():
-            self._start([source for source, _ in group], [options for _, options in group])
+            self.start_relay([source for source, _ in group], [options for _, options in group])
 
     def step(self) -> None:
         """Raise the error of a relay, if any; let relays drop events that no query needs."""
@@ -76,16 +77,24 @@ class Relays:
         for relay, _ in relays:
             relay.close()
 
-    def _start(self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]) -> None:
+    def follow(self, tables: Sequence[TableNames]) -> None:
+        """Keep the changes of more tables, too, in events that arrive after this call."""
+        for relay, _ in self._running:
+            relay.follow(tables)
+
+    def start_relay(
+        self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
+    ) -> None:
+        """Start the relay of sources with these options, which name one server."""
         # One connection waits for the server; all others follow once it has succeeded.
         with closing(
-            start_session(options[0], all(source.last_offset() for source in sources))
+            start_session(options[0], all(source.last_offset for source in sources))
         ) as session:
             resumed = _resumed(session, sources, options)
         tables = {
             table: None
             for source, given in zip(sources, options, strict=True)
-            for table in self._tables_of(given, source.last_offset())
+            for table in self._tables_of(given, source.last_offset)
         }
         known = [one.position for one in resumed if one.position is not None]
         max_bytes = max(of_source.relay_bytes for of_source in options)
@@ -112,13 +121,12 @@ def _resumed(
     session: Session, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
 ) -> list[_Resumed]:
     """Where the sources resume or begin."""
-    server = check_server(session, options[0])
-    binlog = BinlogInspector(session, options[0], server)
+    binlog = BinlogInspector(session, options[0], check_server(session, options[0]))
     found = []
     for source, own in zip(sources, options, strict=True):
-        last = source.last_offset()
+        last = source.last_offset
         position, state = _startup_position(last, own), from_json(BinlogState, last)
-        moved = position_on_other_server(session, own, server, binlog, state)
+        moved = position_on_other_server(binlog, state, own.name)
         if moved is not None:
             position, state = moved
         found.append(_Resumed(source, last, position, state.gtids))

@@ -31,14 +31,7 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
 )
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, chunk_select
 from streamhouse.errors import ConnectError
-from streamhouse.mysql.connection import (
-    Backoff,
-    Session,
-    close_quietly,
-    connect,
-    retried,
-    run,
-)
+from streamhouse.mysql.connection import Backoff, Session, close_quietly, connect, retried, run
 from streamhouse.mysql.keys import KeySpace, check_key, escaped, key_select
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import await_commits
@@ -46,12 +39,7 @@ from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
 from streamhouse.mysql.values.rows import RowWriter
-from streamhouse.mysql.values.types import (
-    from_values,
-    key_of_text,
-    key_of_value,
-    to_values,
-)
+from streamhouse.mysql.values.types import from_values, key_of_text, key_of_value, to_values
 
 _VISIBLE_SECONDS = 30.0
 Row: TypeAlias = tuple[Any, ...]

@@ -10,7 +10,6 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace, escaped
 from streamhouse.mysql.position import KeyJson
-from streamhouse.mysql.table_lock import check_lockable
 from streamhouse.mysql.values.types import quote
 
 _TRANSACTION_ROWS = 65_536
@@ -26,39 +25,24 @@ class Chunk:
     high: KeyJson | None
 
 
-def next_chunks(
-    session: Session, captured: CapturedTable, low: KeyJson | None, size: int, most: int
-) -> tuple[list[Chunk], bool]:
-    """Up to `most` chunks of `size` rows after the key `low`, and whether no others follow.
+def split(
+    session: Session, captured: CapturedTable, keys: Chunk, size: int, most: int | None = None
+) -> list[Chunk]:
+    """Split a range of keys into chunks of about `size` rows, in order; up to `most` of them.
 
-    The last chunk of a table has fewer rows, perhaps none. A table without a key is one chunk;
-    raises `TableError` if the user may not lock it.
+    The last one of the range may have fewer rows, perhaps none. A table without a key is one chunk.
     """
-    if not captured.table.key:
-        check_lockable(captured.options, captured.table)
-        return [Chunk(low, None)], True
-    chunks: list[Chunk] = []
-    while len(chunks) < most:
-        end = _last_key(session, captured, Chunk(low, None), size)
-        chunks.append(Chunk(low, end))
-        if end is None:
-            return chunks, True
-        low = end
-    return chunks, False
-
-
-def split(session: Session, captured: CapturedTable, keys: Chunk, size: int) -> list[Chunk]:
-    """Split a range of keys into chunks of about `size` rows, in order."""
     if not captured.table.key:
         return [keys]
     chunks: list[Chunk] = []
     low = keys.low
-    while True:
+    while most is None or len(chunks) < most:
         end = _last_key(session, captured, Chunk(low, keys.high), size) or keys.high
         chunks.append(Chunk(low, end))
         if end == keys.high:
-            return chunks
+            break
         low = end
+    return chunks
 
 
 def _last_key(session: Session, captured: CapturedTable, keys: Chunk, size: int) -> KeyJson | None:

@@ -30,13 +30,7 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     open_reader,
 )
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
-from streamhouse.mysql.connection import (
-    Backoff,
-    Session,
-    close_quietly,
-    connect,
-    run,
-)
+from streamhouse.mysql.connection import Backoff, Session, close_quietly, connect, run
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.table_lock import TableLock

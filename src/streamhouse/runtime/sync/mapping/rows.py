@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import Seconds
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import Seconds, changed_pairs
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.metadata import metadata_values
 from streamhouse.errors import TableError
@@ -66,24 +65,11 @@ class TargetRows:
 
 def split_key_updates(kinds: pa.Array, columns: Sequence[pa.Array]) -> pa.Array:
     """The kinds, with `-D` and `+I` for an update (two rows in a row) that changes a column."""
-    befores = np.flatnonzero(_plain(pc.equal(kinds, "-U")))
-    if not len(befores):
-        return kinds
-    first, second = pa.array(befores), pa.array(befores + 1)
-    moved = np.zeros(len(befores), dtype=bool)
-    for column in columns:
-        before, after = column.take(first), column.take(second)
-        same = pc.fill_null(pc.equal(before, after), False)
-        both_null = pc.and_(pc.is_null(before), pc.is_null(after))
-        moved |= ~_plain(pc.or_(same, both_null))
+    befores = np.flatnonzero(np.asarray(pc.equal(kinds, "-U")))
+    moved = changed_pairs(columns, befores)
     if not moved.any():
         return kinds
     values = np.array(kinds.to_pylist(), dtype=object)
     values[befores[moved]] = "-D"
     values[befores[moved] + 1] = "+I"
     return pa.array(values.tolist(), pa.string())
-
-
-def _plain(values: pa.Array) -> np.ndarray[Any, Any]:
-    plain: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
-    return plain

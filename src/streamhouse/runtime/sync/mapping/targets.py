@@ -160,23 +160,28 @@ class Targets:
         rules = self._options.schema_changes
         if rules.behavior in ("ignore", "exception"):
             return
-        planned = self.planned(identifier, sources)
-        extra = self.extra_columns()
-        columns = [column for column in planned.columns if column.name not in extra]
         names = ", ".join(source.full_name for source in sources)
-        wanted = Wanted(columns, ordered=False, statement=f"the new table {names}")
+        wanted = replace(self.wanted(identifier, sources, f"the new table {names}"), ordered=False)
         table = self._warehouse.table(identifier)
         changes = Reconciliation(table, wanted, rules).changes
-        present = {column.name for column in planned.columns}
+        present = {*(column.name for column in wanted.columns), *self._extra_columns()}
         for own in table.columns:
             if own.name not in present and not own.nullable:
                 changes.append(SetNullable((own.name,), True))
         if changes:
             self._warehouse.alter_table(identifier, *changes)
 
-    def extra_columns(self) -> set[str]:
+    def _extra_columns(self) -> set[str]:
         """The names of the computed and metadata columns."""
         return {*(column.name for column in self._computed), *self._options.metadata_names.values()}
+
+    def wanted(
+        self, identifier: str, sources: Sequence[FoundTable], statement: str, lenient: bool = False
+    ) -> Wanted:
+        """The columns from MySQL and the key of a target; raises `TableError` as `planned`."""
+        planned, extra = self.planned(identifier, sources, lenient), self._extra_columns()
+        columns = [column for column in planned.columns if column.name not in extra]
+        return Wanted(columns, planned.primary_key, ordered=len(sources) == 1, statement=statement)
 
     def planned(
         self, identifier: str, sources: Sequence[FoundTable], lenient: bool = False

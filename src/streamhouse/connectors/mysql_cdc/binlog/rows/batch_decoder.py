@@ -136,6 +136,20 @@ class _Run:
     numbers: list[int] = field(default_factory=list)
 
 
+def changed_pairs(
+    columns: Sequence[pa.Array], befores: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """For each row of `befores`, whether a column differs between it and the row after it."""
+    first, second = pa.array(befores), pa.array(befores + 1)
+    changed = np.zeros(len(befores), np.bool_)
+    for column in columns:
+        before, after = column.take(first), column.take(second)
+        both_null = pc.and_(pc.is_null(before), pc.is_null(after))
+        same = pc.or_(pc.fill_null(pc.equal(before, after), False), both_null)
+        changed |= ~np.asarray(same, np.bool_)
+    return changed
+
+
 class BatchDecoder:
     """Collects row events of one table, and decodes them together.
 
@@ -255,11 +269,7 @@ class _RunDecoder:
         if 2 * len(befores) != np.count_nonzero(updates):
             raise self._broken("an update has no row after it")
         kinds[afters] = _AFTER
-        first, second = pa.array(befores), pa.array(afters)
-        moved = np.zeros(len(befores), np.bool_)
-        for key in keys:
-            same = pc.equal(key.take(first), key.take(second))
-            moved |= ~same.to_numpy(zero_copy_only=False).astype(np.bool_)
+        moved = changed_pairs(keys, befores)
         kinds[befores[moved]], kinds[afters[moved]] = _DELETE, _INSERT
         return kinds
 

@@ -62,6 +62,11 @@ class Effects:
     writes: bool = False
     target: TableName | None = None
 
+    def on(self, name: TableName) -> list[Effect]:
+        """Those on the table, or on its database."""
+        whole = TableName(name.database, None)
+        return [effect for effect in self.tables if effect.table in (name, whole)]
+
 
 _NOTHING = Effects()
 
