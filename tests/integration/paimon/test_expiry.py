@@ -223,12 +223,13 @@ def _short_tag(jvm: Any, table: Any) -> None:
 
 _KILLED = """
 import os, signal, sys
+from streamhouse.paimon.java import compactor
 from streamhouse.paimon.java.sidecar import Sidecar
 sidecar = Sidecar({"warehouse": sys.argv[1]})
 def die(*arguments):
     os.kill(sidecar.pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
-sidecar._compactor._commit = die
+compactor._commit = die
 sidecar.compact("shop.killed", full=True)
 """
 

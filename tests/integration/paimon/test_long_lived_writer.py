@@ -160,6 +160,7 @@ def test_a_rollback_and_an_overwrite_are_seen(shared: tuple[Lake, Sidecar]) -> N
 
 _KILLED = """
 import os, signal, sys
+from streamhouse.paimon.java import compactor
 from streamhouse.paimon.java.sidecar import Sidecar
 from tests.integration.paimon.conftest import Lake
 from tests.integration.paimon.test_long_lived_writer import changes
@@ -173,7 +174,7 @@ for number in range(3):
         def die(*arguments):
             os.kill(sidecar.pid, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        sidecar._compactor._commit = die
+        compactor._commit = die
     sidecar.compact("shop.died", keep=True)
 """
 
