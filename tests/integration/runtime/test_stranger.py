@@ -393,7 +393,7 @@ def test_options_without_effect_have_notices(
     lake: tuple[Lake, duckdb.DuckDBPyConnection, str],
 ) -> None:
     output = lake[2]
-    for key in ("table.exec.state.ttl", "state.backend.type", "execution.checkpointing.mode"):
+    for key in ("state.backend.type", "execution.checkpointing.mode"):
         assert f"notice: SET '{key}' has no effect here: " in output
     assert "INSERT INTO lake.dw.dwd_contract: option 'sink.parallelism' has no effect" in output
     assert "checkpointing.interval" not in output

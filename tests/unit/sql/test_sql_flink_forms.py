@@ -38,7 +38,7 @@ def deal(kind: str, agent: str, n: int, price: str = "0") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("table.exec.state.ttl", "1 d", "state in tables"),
+        ("state.backend.type", "rocksdb", "state in tables"),
         ("table.exec.mini-batch.enabled", "true", "processed together"),
         ("table.exec.sink.upsert-materialize", "NONE", "keep their order"),
         ("execution.checkpointing.mode", "EXACTLY_ONCE", "exactly once"),

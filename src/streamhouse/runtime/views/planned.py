@@ -23,6 +23,7 @@ from streamhouse.sql.statements.watermark import IDLE_OPTION
 from streamhouse.sql.syntax import TextPosition
 
 _IDLE, _LATENESS = "table.exec.source.idle-timeout", "table.exec.emit.allow-lateness"
+_TTL = "table.exec.state.ttl"
 _EARLY = "table.exec.emit.early-fire"
 
 
@@ -62,6 +63,7 @@ def view_spec(
         plan, inputs, address, freshness_s=freshness_s, strategy=strategy,
         late=tuple(_late_tables(address, plan)), idle_ms=dict(_idle(session, plan, inputs)),
         lateness_ms=0 if plan.appends else lateness_ms(session),
+        state_ttl_ms=duration_ms(_TTL, session.settings.get(_TTL, "0 ms")),
     )  # fmt: skip
 
 

@@ -98,6 +98,7 @@ class ViewQuery(JobQuery):
         self._holds = RetentionHolds(spec.query_id, tables, self._checkpoint, self.progress)
         self._holds.prepare()
         self._committer, self._recomputed = BatchCommitter(self.spec), True
+        self._moved_at = time.monotonic()
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._count_rows()
         self._checkpoint.remember(
@@ -137,6 +138,7 @@ class ViewQuery(JobQuery):
             if report["open_since"] is not None:
                 note(self._run.folder / OPEN_SINCE, end, report["open_since"])
         self.progress.committed(end)
+        self._moved_at = time.monotonic()
         changes = batch.total("changes")
         levels = batch.messages and not self.spec.plan.keyless
         files = {self.spec.target.identifier: 1} if levels else {}
@@ -166,6 +168,14 @@ class ViewQuery(JobQuery):
             if retried(self._holds.tick):
                 self._last_commit.note()
             self._builder.tick(self._holds)
+            self._expire()
+
+    def _expire(self) -> None:
+        """Delete the kept rows of an idle view; they are computed again when they are needed."""
+        idle_ms = (time.monotonic() - self._moved_at) * 1000
+        if 0 < self.spec.state_ttl_ms <= idle_ms:
+            self.spec.open_store().clear()
+            self._moved_at = time.monotonic()
 
 
 def _with_current_log(spec: ViewSpec, checkpoint: Checkpoint) -> ViewSpec:

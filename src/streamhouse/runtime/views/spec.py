@@ -44,7 +44,7 @@ class ViewSpec:
     view has windows once they are closed, `late` are the tables of the late rows of
     `plan.windows.late`, and after `idle_ms` without rows an input holds no window back (by
     `table_key`; 0: it does). `lateness_ms`: for so long after they were closed windows still
-    change.
+    change. `state_ttl_ms`: after so long without a batch the kept rows are deleted; 0: never.
     """
 
     plan: ViewPlan
@@ -61,6 +61,7 @@ class ViewSpec:
     late: tuple[TableAddress, ...] = ()
     idle_ms: Mapping[str, int] = field(default_factory=dict)
     lateness_ms: int = 0
+    state_ttl_ms: int = 0
 
     def final_at(self, offset: Offset) -> int | None:
         """The watermark by which windows do not change any more (epoch ms); None: none is final.

@@ -48,6 +48,7 @@ SET_OPTIONS: dict[str, Callable[[str, str], object]] = {
     "table.exec.emit.early-fire.enabled": boolean,
     "table.exec.emit.early-fire.delay": duration_ms,
     "table.exec.source.idle-timeout": duration_ms,
+    "table.exec.state.ttl": duration_ms,
     ZONE_OPTION: zone_named,
     "view.refresh-strategy": _one_of("auto", "incremental", "recompute"),
     "sql-client.execution.result-mode": _one_of("table", "changelog", "tableau"),
