@@ -361,7 +361,8 @@ class BoundedQuery:
 
     `rows` are rows of literals that the SQL reads from the relation `ROWS`, `functions` the Python
     functions that it calls. For error messages: `keys` are the positions of the columns that
-    identify a row, `labels` what the user calls the columns (none: `output`).
+    identify a row, `labels` what the user calls the columns (none: `output`). `state_ttl_ms` is the
+    longest time of a STATE_TTL hint (0: there is none).
     """
 
     scans: tuple[BoundedScan, ...]
@@ -371,6 +372,7 @@ class BoundedQuery:
     functions: tuple[PythonFunction, ...] = ()
     keys: tuple[int, ...] = ()
     labels: tuple[str, ...] = ()
+    state_ttl_ms: int = 0
 
 
 @dataclass(frozen=True)

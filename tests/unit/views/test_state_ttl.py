@@ -53,3 +53,16 @@ def test_a_view_is_right_whatever_has_expired(seed: int, tmp_path: Path) -> None
     for _ in range(3):
         assert run()
         assert not run(EXPIRED)
+
+
+@pytest.mark.parametrize(
+    ("hint", "kept"), [("'o' = '1 ms'", False), ("'o' = '1 ms', 'c' = '1 d'", True)]
+)
+def test_the_longest_time_of_a_hint_counts(hint: str, kept: bool, tmp_path: Path) -> None:
+    shop = LocalPipeline(tmp_path)
+    hinted = VIEW.replace("SELECT c", f"SELECT /*+ STATE_TTL({hint}) */ c")
+    shop.do(f"{TABLES} INSERT INTO orders VALUES (1, 1, 1)")
+    shop.run(f"{TABLES}{hinted}")
+    store = StateStore.of(shop.checkpoint("v", "materialized views"))
+    assert (store.newest is not None) == kept
+    assert shop.selected("SELECT * FROM v") == shop.selected(SELECT)

@@ -59,11 +59,12 @@ def view_spec(
     )
     strategy = cast(Strategy, session.settings.get("view.refresh-strategy", "auto").lower())
     address = session.endpoints.address(target)
+    ttl_ms = plan.query.state_ttl_ms or duration_ms(_TTL, session.settings.get(_TTL, "0 ms"))
     return ViewSpec(
         plan, inputs, address, freshness_s=freshness_s, strategy=strategy,
         late=tuple(_late_tables(address, plan)), idle_ms=dict(_idle(session, plan, inputs)),
         lateness_ms=0 if plan.appends else lateness_ms(session),
-        state_ttl_ms=duration_ms(_TTL, session.settings.get(_TTL, "0 ms")),
+        state_ttl_ms=ttl_ms,
     )  # fmt: skip
 
 

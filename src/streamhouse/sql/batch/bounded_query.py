@@ -142,7 +142,7 @@ def _analyze_rows(query: Query, resolver: Resolver) -> Analyzed | None:
 class Analyzed:
     """A query translated to DuckDB's terms, and the names and Flink types of its columns.
 
-    `zone` is the time zone in which it was planned.
+    `zone` is the time zone in which it was planned, `state_ttl_ms` the time of its STATE_TTL hints.
     """
 
     parsed: Parsed
@@ -151,6 +151,7 @@ class Analyzed:
     output: list[str]
     types: list[str]
     zone: str = zones.UTC
+    state_ttl_ms: int = 0
 
     def plan(self, tree: exp.Query, output: list[str]) -> BoundedQuery:
         """The plan of `tree`, which wraps or is this query; `SqlError` if DuckDB cannot bind it."""
@@ -160,7 +161,9 @@ class Analyzed:
         scans = self.scans.plan(tree)
         called = functions_in(tree)
         sql = generate(window_slices.without_ends(joins_in_time.in_duckdb(tree)))
-        return BoundedQuery(scans, sql, tuple(output), self.scans.rows, called)
+        return BoundedQuery(
+            scans, sql, tuple(output), self.scans.rows, called, state_ttl_ms=self.state_ttl_ms
+        )
 
 
 def analyze_tree(
@@ -171,7 +174,7 @@ def analyze_tree(
     assert isinstance(viewed, exp.Query)
     tree = viewed
     _check_clauses(parsed, tree)
-    _drop_query_hints(parsed, tree)
+    state_ttl_ms = _drop_query_hints(parsed, tree)
     scans, zone = _Scans(), resolver.zone
     for index, table in enumerate(names.leaves(tree)):
         _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
@@ -189,7 +192,8 @@ def analyze_tree(
         raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
-    return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans), zone)
+    types = _bound(parsed, final, scans)
+    return Analyzed(parsed, final, scans, output, types, zone, state_ttl_ms)
 
 
 def _write_conditions(parsed: Parsed, tree: exp.Expr) -> None:
@@ -237,8 +241,12 @@ def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
             )
 
 
-def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
-    """Check LOOKUP hints and remove them: a bounded query does not retry missed lookups."""
+def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> int:
+    """Check hints and remove them: a bounded query does not retry missed lookups.
+
+    Returns the time of STATE_TTL hints (ms).
+    """
+    state_ttl_ms = 0
     for select in tree.find_all(exp.Select):
         hint = select.args.get("hint")
         if hint is None:
@@ -246,6 +254,7 @@ def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
         table_names = {table.alias_or_name for table in select.find_all(exp.Table)}
         table_names |= {table.name for table in select.find_all(exp.Table)}
         body, start = hint.expressions[0].name, hint.meta["start"] + 3
+        state_ttl_ms = max(state_ttl_ms, hints.state_ttl_ms(parsed.script, body, start))
         for lookup_hint in hints.lookup_hints(parsed.script, body, start):
             if lookup_hint.table not in table_names:
                 message = f"hint LOOKUP: there is no table '{lookup_hint.table}'; "
@@ -258,6 +267,7 @@ def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
             raise node_errors.error(
                 parsed.script, hinted, "write a hint after a table, not after a subquery"
             )
+    return state_ttl_ms
 
 
 def _scan(

@@ -22,10 +22,10 @@ _WITHOUT_EFFECT = (
     "SHUFFLE_HASH",
     "SHUFFLE_MERGE",
     "NEST_LOOP",
-    "STATE_TTL",
     "MULTI_JOIN",
 )
-"""Hints about how Flink joins, or how long it keeps state: they change no row."""
+"""Hints about how Flink joins: they change no row."""
+_STATE_TTL = "STATE_TTL"
 _RETRY = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
 
 LOOKUP_STRATEGIES = ("full", "partial", "bucket")
@@ -86,14 +86,34 @@ def outdated(text: str) -> list[str]:
     return list(notices)
 
 
+def state_ttl_ms(script: Script, body: str, offset: int) -> int:
+    """The longest time of the STATE_TTL hints of a query's hint block (ms); 0 without one."""
+    longest = 0
+    for name, start, cursor in _parse_hints(script, body, offset):
+        if name != _STATE_TTL:
+            _skip(cursor)
+            continue
+        for table, ttl in elements.option_list(cursor).items():
+            try:
+                longest = max(longest, duration_ms(table, ttl))
+            except OptionError as error:
+                end = cursor.previous.end + 1
+                raise script.error(f"hint {_STATE_TTL}: {error}", start, end) from None
+    return longest
+
+
+def _skip(cursor: Cursor) -> None:
+    cursor.expect("(")
+    while not cursor.accept(")"):
+        cursor.take()
+
+
 def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
     """The LOOKUP hints of a query's hint block whose text starts at `offset`."""
     hints = []
     for name, start, cursor in _parse_hints(script, body, offset):
-        if name in _WITHOUT_EFFECT:
-            cursor.expect("(")
-            while not cursor.accept(")"):
-                cursor.take()
+        if name in (*_WITHOUT_EFFECT, _STATE_TTL):
+            _skip(cursor)
             continue
         if name != "LOOKUP":
             _refuse_hint(cursor, name, start, ("LOOKUP",), "after SELECT")
@@ -171,7 +191,7 @@ def _refuse_hint(
     cursor: Cursor, name: str, start: int, allowed: tuple[str, ...], where: str
 ) -> None:
     end = start + len(name)
-    if name in ("OPTIONS", "LOOKUP", *_WITHOUT_EFFECT):
+    if name in ("OPTIONS", "LOOKUP", _STATE_TTL, *_WITHOUT_EFFECT):
         right_place = "after the table's name" if name == "OPTIONS" else "after SELECT"
         raise cursor.script.error(
             f"hint {name} is not allowed {where}; write it {right_place}", start, end
