@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.views.view_session import ViewSession
 
+from streamhouse.runtime.state import batch_logs
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views import planner as view_planner
 from streamhouse.runtime.views import task as refresh_task
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.refresh import refresh
@@ -41,8 +41,8 @@ def test_rows_leave_as_time_passes_once_a_tick(
     session: ViewSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(view_planner, "time", type("Time", (), {
-        "time_ns": staticmethod(lambda: int(now[0] * 1e9)), "time": staticmethod(lambda: now[0])
+    monkeypatch.setattr(batch_logs, "time", type("Time", (), {
+        "time_ns": staticmethod(lambda: int(now[0] * 1e9))
     }))  # fmt: skip
     session.view(
         "v",
