@@ -2,7 +2,7 @@
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
 PACKAGES := src tests $(wildcard benchmarks)
-BENCHMARKS := $(filter-out benchmarks/endurance.py benchmarks/mysql_sync.py benchmarks/nexmark.py benchmarks/peer_flink.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/endurance.py benchmarks/mysql_sync.py benchmarks/nexmark.py benchmarks/nexmark_live.py benchmarks/peer_flink.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-membership test fresh lint lint-page soak bench bench-flink bench-nexmark endurance

@@ -1,6 +1,7 @@
 -- The queries of Nexmark (github.com/nexmark/nexmark, Apache License 2.0), into Paimon tables.
--- Differences: q10 writes partitions of a Paimon table, q12 and q6 are left out, q13 looks up a
--- Paimon table, q14 counts characters by REPLACE; results that change have the key of their rows.
+-- Differences: q6 names its columns where they are known, q10 writes partitions of a Paimon table,
+-- q12 is left out, q13 looks up a Paimon table, q14 counts characters by REPLACE; results that change
+-- have the key of their rows.
 
 -- name: q0
 CREATE TABLE {view} (
@@ -107,6 +108,29 @@ SELECT AuctionBids.auction, AuctionBids.num
  ON AuctionBids.starttime = MaxBids.starttime AND
     AuctionBids.endtime = MaxBids.endtime AND
     AuctionBids.num >= MaxBids.maxn;
+
+-- name: q6
+CREATE TABLE {view} (
+  auction BIGINT,
+  seller BIGINT,
+  average BIGINT,
+  PRIMARY KEY (auction, seller) NOT ENFORCED
+) WITH ('bucket' = '1');
+INSERT INTO {view}
+SELECT
+    Q.id,
+    Q.seller,
+    AVG(Q.price) OVER
+        (PARTITION BY Q.seller ORDER BY Q.`dateTime` ROWS BETWEEN 10 PRECEDING AND CURRENT ROW)
+FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY id, seller ORDER BY price DESC) AS rownum
+    FROM (SELECT A.id, A.seller, B.price, B.`dateTime`
+        FROM auction AS A,
+            bid AS B
+        WHERE A.id = B.auction
+            and B.`dateTime` between A.`dateTime` and A.expires)
+) AS Q
+WHERE rownum <= 1;
 
 -- name: q7
 CREATE TABLE {view} (

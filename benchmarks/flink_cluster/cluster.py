@@ -15,10 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import psutil
+
 VERSION = "1.20.3"
 HERE = Path(__file__).parent
 REST = "http://localhost:8081"
 JOB_S = 300.0
+_MAIN = "org.apache.flink.runtime"
+"""The package of the main classes of its processes."""
 # On two cores the JVM's common pool has parallelism 1, for which CompletableFuture starts a thread
 # a task: each asynchronous lookup would pay for one.
 CONFIG = """
@@ -112,6 +116,18 @@ class FlinkCluster:
         while self.job(job)["state"] not in ("CANCELED", "FINISHED", "FAILED"):
             time.sleep(0.2)
 
+    def processes(self) -> list[psutil.Process]:
+        """The processes of JobManager and TaskManager."""
+        return [each for each in psutil.process_iter() if _MAIN in " ".join(_command(each))]
+
+    def kill(self) -> None:
+        """SIGKILL the TaskManager, and start another one."""
+        for process in self.processes():
+            if "TaskManagerRunner" in " ".join(_command(process)):
+                process.kill()
+                process.wait(JOB_S)
+        self._script("taskmanager", "start")
+
     def _ready(self) -> bool:
         try:
             return bool(_rest("/overview")["slots-available"])
@@ -157,6 +173,13 @@ class FlinkCluster:
         opens = re.search(r"^ +all: (.*)$", config.read_text(), re.MULTILINE)
         assert opens is not None
         config.write_text(CONFIG.format(opens=opens[1].strip(), folder=self._folder))
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def _rest(path: str, method: str = "GET") -> Any:
