@@ -288,6 +288,8 @@ CLAUSES = "ORDER BY at_ MEASURES A.price AS p PATTERN ({}) DEFINE {}"
         ("MEASURES A.price AS p PATTERN (A) DEFINE A AS TRUE", "Expecting|expected"),
         (CLAUSES.format("A", "A AS SUM(A.price + LAST(A.price, 1)) > 1"), "LAST cannot be in"),
         (CLAUSES.replace("A.price", "MATCH_PROCTIME()").format("A", "A AS TRUE"), "not supported"),
+        ("ORDER BY PROCTIME() MEASURES A.price AS p PATTERN (A) DEFINE A AS TRUE",
+         "in the order of processing time"),
         (CLAUSES.format("A B", "B AS B.price + A.price > NULLIF(SUM(A.price + B.price), 1)"),
          "columns of A, B; name one"),
     ],

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.functions.expression_builders import WINDOWED_TIME
+from streamhouse.sql.functions.row_patterns import PLACE
 from streamhouse.sql.parser.windowed_rows import WINDOWED
 from streamhouse.sql.select_parts import sources
 from streamhouse.sql.text import Script
@@ -27,7 +28,9 @@ def check_names(script: Script, select: exp.Select, names: Iterable[str]) -> Non
 
 
 def check_stored_times(script: Script, tree: exp.Query) -> None:
-    """Raise `UnsupportedSqlError` for windows over processing time, which every query would move.
+    """Raise `UnsupportedSqlError` for windows and patterns of rows over processing time.
+
+    Each query would move such a window, and rows have no such order in a table.
 
     All columns must be qualified.
     """
@@ -39,6 +42,16 @@ def check_stored_times(script: Script, tree: exp.Query) -> None:
                 "let TABLE name the table or view that has PROCTIME()"
             )
             raise node_errors.unsupported(script, node.expressions[0], message)
+    for window in tree.find_all(exp.Window):
+        is_place = isinstance(window.parent, exp.Alias) and window.parent.alias == PLACE
+        for term in window.args["order"].expressions if is_place else ():
+            if _is_clock(term.this):
+                message = (
+                    "MATCH_RECOGNIZE in the order of processing time is not supported, since a "
+                    "table does not keep the order in which rows came; use a column that stores a "
+                    "time or a number"
+                )
+                raise node_errors.unsupported(script, term.this, message)
 
 
 def _is_clock(node: exp.Expr) -> bool:
