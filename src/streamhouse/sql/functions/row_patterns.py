@@ -82,17 +82,28 @@ class Matches:
         if len(rows):
             program = Program(**json.loads(programs[0].as_py()))
             asked = dict(zip(program.asked, (text[0].as_py() for text in texts), strict=True))
-            with contextlib.closing(open_database(threads=1, async_threads=0)) as connection:
-                self._register(connection, " ".join(asked.values()))
-                found = _Partitions(program, asked, rows).matches(connection)
+            with contextlib.ExitStack() as stack:
+                connection = None
+                if asked:
+                    # To open a database takes longer than most searches.
+                    opened = contextlib.closing(open_database(threads=1, async_threads=0))
+                    connection = stack.enter_context(opened)
+                    self._register(connection, " ".join(asked.values()))
+                found = _Partitions(program, asked, rows, connection).matches()
         return pa.array(found, _RESULT)
 
 
 class _Partitions:
-    """The rows of several partitions, each in order."""
+    """The rows of several partitions, each in order; `connection` evaluates what is `asked`."""
 
-    def __init__(self, program: Program, asked: Mapping[str, str], rows: pa.ListArray) -> None:
-        self._program, self._asked = program, asked
+    def __init__(
+        self,
+        program: Program,
+        asked: Mapping[str, str],
+        rows: pa.ListArray,
+        connection: duckdb.DuckDBPyConnection | None,
+    ) -> None:
+        self._program, self._asked, self._connection = program, asked, connection
         self._ends = rows.offsets.to_numpy() - rows.offsets[0].as_py()
         self._valid = rows.is_valid().to_pylist()
         table = pa.Table.from_struct_array(rows.flatten())
@@ -100,7 +111,7 @@ class _Partitions:
         self._times = table.column(TIME).to_pylist() if program.within_us else []
         self._rows = table
 
-    def matches(self, connection: duckdb.DuckDBPyConnection) -> list[Any]:
+    def matches(self) -> list[Any]:
         """For each partition its matched rows, by the number of the match."""
         searches = {
             at: self._search(int(self._ends[at]), int(self._ends[at + 1]))
@@ -121,22 +132,20 @@ class _Partitions:
                 except StopIteration as done:
                     found[at] = done.value
             waiting = dict(asked)
-            answers = self._answers(connection, [*asked.values()]) if asked else {}
+            answers = self._answers([*asked.values()]) if asked else {}
         return found
 
-    def _answers(
-        self, connection: duckdb.DuckDBPyConnection, asked: Sequence[_Asked]
-    ) -> dict[_Asked, bool]:
+    def _answers(self, asked: Sequence[_Asked]) -> dict[_Asked, bool]:
         """Whether the conditions are true that are asked for, and some that are likely to be next.
 
         A query takes about as long for one as for a hundred of them.
         """
         likely = [each for one in asked for each in self._likely(one, _AT_ONCE // len(asked))]
         try:
-            return self._evaluated(connection, dict.fromkeys([*asked, *likely]))
+            return self._evaluated(dict.fromkeys([*asked, *likely]))
         except duckdb.Error:
             # One that is not needed may have failed.
-            return self._evaluated(connection, asked)
+            return self._evaluated(asked)
 
     def _likely(self, asked: _Asked, count: int) -> Iterator[_Asked]:
         """Requests that may follow: of longer paths, and of the same path from later rows on."""
@@ -148,9 +157,8 @@ class _Partitions:
                 if start + later + len(path) + more <= len(self._rows) and (later or more):
                     yield start + later, path + path[-1:] * more
 
-    def _evaluated(
-        self, connection: duckdb.DuckDBPyConnection, asked: Iterable[_Asked]
-    ) -> dict[_Asked, bool]:
+    def _evaluated(self, asked: Iterable[_Asked]) -> dict[_Asked, bool]:
+        assert self._connection is not None
         found: dict[_Asked, bool] = {}
         by_variable: dict[str, list[_Asked]] = {}
         for each in asked:
@@ -167,8 +175,8 @@ class _Partitions:
             }
             for name, column in more.items():
                 table = table.append_column(name, column)
-            connection.register(ROWS, table)
-            for (answer,) in connection.execute(self._asked[variable]).fetchall():
+            self._connection.register(ROWS, table)
+            for (answer,) in self._connection.execute(self._asked[variable]).fetchall():
                 found[requests[answer["request"]]] = bool(answer["is"])
         return found
 
