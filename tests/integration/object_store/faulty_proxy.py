@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -16,6 +17,8 @@ from typing import Any
 
 from tests.local_http_server import LocalHttpServer
 from tests.waiting import DEADLINE_S, until
+
+from streamhouse.paimon.storage.object_store.parallel import THREADS, submit
 
 
 class Fault(Enum):
@@ -90,7 +93,13 @@ class FaultyProxy(LocalHttpServer):
         return seen
 
     def await_released(self) -> None:
-        """Wait until all commit locks have been released, which happens in the background."""
+        """Wait for what commits do in the background: releases of locks, and hints of this process.
+
+        Each thread of the pool for requests takes one call, which ends once all threads have one,
+        so all earlier calls have ended.
+        """
+        barrier = threading.Barrier(THREADS)
+        wait([submit(barrier.wait) for _ in range(THREADS)], DEADLINE_S)
 
         def count(method: str) -> int:
             with self._lock:

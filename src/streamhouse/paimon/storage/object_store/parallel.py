@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-_THREADS, _NAME = 16, "store-requests"
+THREADS, _NAME = 16, "store-requests"
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def submit(call: Callable[[], Result]) -> Future[Result]:
     """Run a call in a thread of this process's pool."""
     # A process that was forked has its own threads.
-    pool = _pools.setdefault(os.getpid(), ThreadPoolExecutor(_THREADS, _NAME))
+    pool = _pools.setdefault(os.getpid(), ThreadPoolExecutor(THREADS, _NAME))
     return pool.submit(call)
 
 
