@@ -592,12 +592,20 @@ def test_watermark_options_of_a_source(tmp_path: Path) -> None:
     session = ViewSession(tmp_path / "lake")
     create = (
         "CREATE TEMPORARY TABLE s (ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = "
-        "'datagen', 'scan.watermark.{}' = '7 s')"
+        "'datagen', 'scan.watermark.idle-timeout' = '7 s', 'scan.watermark.{}' = '{}')"
     )
-    for option in ("alignment.group", "emit.strategy"):
-        with pytest.raises(StreamhouseError, match=f"{option}' has no effect: a batch reads all"):
-            session.run(create.format(option))
-    session.run(create.format("idle-timeout"))
+    with pytest.raises(StreamhouseError, match="alignment.max-drift"):
+        session.run(create.format("alignment.max-drift", "far"))
+    with pytest.raises(StreamhouseError, match="the table has no WATERMARK"):
+        session.run(create.replace(", WATERMARK FOR ts AS ts", "").format("emit.strategy", "x"))
+    for number, (option, value) in enumerate(
+        (("alignment.group", "a"), ("alignment.max-drift", "1 min"), ("emit.strategy", "on-event"))
+    ):
+        notices = list[str]()
+        session.session.notice = notices.append
+        session.run(create.replace(" s (", f" s{number} (").format(option, value))
+        assert f"'scan.watermark.{option}' has no effect here" in notices[0]
+    session.run(create.format("alignment.group", "a"))
     shown = table_text(session.session.table(("s",)))
     assert "'scan.watermark.idle-timeout' = '7 s'" in shown
     counted = f"SELECT window_end, COUNT(*) FROM {TUMBLED.format('s')} GROUP BY {BY}"

@@ -21,6 +21,8 @@ Path_ = list[tuple[str, Row]]
 """The rows of a match so far, each with its variable."""
 Condition = Callable[[list[Row], int, Path_], bool | None]
 """Whether a row of a partition may be of the last variable of a path that it ends."""
+REACHED = [0]
+"""The greatest place of a row that the plain matcher has asked for; that of no row at the end."""
 Part = Any
 """A variable, ("all", parts), ("any", parts) or ("repeat", part, least, most, greedy)."""
 START = datetime(2026, 1, 1)
@@ -103,6 +105,7 @@ def matched(part: Part, case: Case, rows: list[Row], path: Path_, start: int) ->
     """The ways in which a part matches the rows after a path, the preferred ones first."""
     if isinstance(part, str):
         at = start + len(path)
+        REACHED[0] = max(REACHED[0], at)
         if at == len(rows):
             return
         longer, condition = [*path, (part, rows[at])], case.conditions.get(part)

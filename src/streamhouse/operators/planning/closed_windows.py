@@ -234,6 +234,7 @@ def _expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
     window_reach.join_windows(expanded)
     if not closed_windows.windows(expanded):
         joins_in_time.wait(expanded)
+        closed_windows.wait_for_matches(expanded)
     return expanded
 
 
@@ -272,6 +273,8 @@ def _roles(operator: Operator) -> Mapping[str, str]:
         raise NotClosedError(f"{reason} is outside of windows")
     inputs = [_roles(each) for each in operator.inputs]
     if _VERSIONS in inputs:
+        if isinstance(operator, QueryBlock) and closed_windows.BEFORE in operator.sql:
+            return {}
         return _as_of(operator, inputs)
     if isinstance(operator, Project):
         if operator.timed:

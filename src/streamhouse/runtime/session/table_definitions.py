@@ -61,7 +61,8 @@ class TableDefinitions:
             if not created:
                 self.found.add(full)
             return created
-        watermark, options = of_source(statement.watermark, options, where)
+        notice = self._session.notice
+        watermark, options = of_source(statement.watermark, options, where, notice)
         info = TableInfo(
             full, statement.columns, statement.computed, statement.primary_key,
             statement.partitioned_by, options, connector, watermark=watermark,

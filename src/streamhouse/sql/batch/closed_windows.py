@@ -26,10 +26,12 @@ from streamhouse.sql.functions.expression_builders import (
     number,
     quoted,
 )
+from streamhouse.sql.parser.matched_rows import IN_TIME, decide
 from streamhouse.sql.parser.windowed_rows import (
     AT,
     VERSIONS,
     WINDOWED,
+    Window,
     combined_sessions,
     single_sessions,
     source_rows,
@@ -102,6 +104,23 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
         named = exp.and_(*(call("ISFINITE", each) for each in (end, time, *aligned)))
         condition = exp.Case(ifs=[exp.If(this=named, true=closed)])
         select.replace(rows.where(condition))
+
+
+def wait_for_matches(tree: exp.Query) -> None:
+    """Let MATCH_RECOGNIZE read rows as a join reads versions, and have what a watermark closes.
+
+    A match is closed when the watermark has passed the last row on which it depends.
+    """
+
+    def later(time: exp.Expr) -> exp.Expr:
+        moment = exp.Anonymous(this=WINDOWED_TIME, expressions=[time])
+        return exp.GT(this=moment, expression=_variable(BEFORE))
+
+    for select in list(tree.find_all(exp.Select)):
+        if select.meta.get(IN_TIME):
+            decide(select, later)
+            rows = select.args["with_"].expressions[0].this
+            rows.meta.update({WINDOWED: Window(VERSIONS, 1), AT: select.meta[IN_TIME]})
 
 
 def _passed(select: exp.Select, place: int, without_late: bool) -> exp.Select:

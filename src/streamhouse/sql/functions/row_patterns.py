@@ -26,11 +26,13 @@ ROWS, REQUEST, PLACE, VARIABLE = "match$rows", "match$request", "match$place", "
 """The relation over which conditions are evaluated, and its columns beside those of the rows."""
 TIME, IS = "match$time", "match$is_"
 """The columns of rows with their times in microseconds, and with the conditions of variables."""
-NUMBER = "number"
-RESULT = f"STRUCT({NUMBER} INTEGER, place BIGINT, variable VARCHAR)[]"
+NUMBER, DECIDED = "number", "decided"
+RESULT = f"STRUCT({NUMBER} INTEGER, place BIGINT, variable VARCHAR, {DECIDED} BIGINT)[]"
 _RESULT = pa.list_(
-    pa.struct([("number", pa.int32()), ("place", pa.int64()), ("variable", pa.string())])
-)
+    pa.struct({
+        NUMBER: pa.int32(), "place": pa.int64(), "variable": pa.string(), DECIDED: pa.int64(),
+    }.items())
+)  # fmt: skip
 Step: TypeAlias = tuple[Any, ...]
 """("row", variable), ("split", first, second): try both in this order, or ("jump", to): so many
 steps on. After the last step there is a match."""
@@ -51,13 +53,14 @@ class Program:
     `known` are the variables whose conditions are columns of the rows, `asked` those whose
     conditions are evaluated over `ROWS`; others may be any row. `skip`: `PAST` or `NEXT`, or
     `FIRST` or `LAST` of the `skip_to` variables. `within_us`: a match is shorter than that; 0: of
-    any length.
+    any length. `ahead`: how many rows after a row its condition, or a measure, reads.
     """
 
     steps: Sequence[Step]
     skip: str = "PAST"
     skip_to: Sequence[str] = ()
     within_us: int = 0
+    ahead: int = 0
     known: Sequence[str] = ()
     asked: Sequence[str] = ()
 
@@ -112,7 +115,11 @@ class _Partitions:
         self._rows = table
 
     def matches(self) -> list[Any]:
-        """For each partition its matched rows, by the number of the match."""
+        """For each partition its matched rows, by the number of the match.
+
+        `decided` is the place of the last row on which the match depends, null if rows that follow
+        the partition could change it.
+        """
         searches = {
             at: self._search(int(self._ends[at]), int(self._ends[at + 1]))
             for at, valid in enumerate(self._valid)
@@ -182,23 +189,28 @@ class _Partitions:
 
     def _search(self, first: int, end: int) -> _Search:
         """The matches in the rows from `first` up to `end`."""
-        start, number, found = first, 0, []
+        start, number, reached, found = first, 0, first, []
         while start < end:
-            path = yield from self._match(start, end)
+            path, last = yield from self._match(start, end)
+            reached = max(reached, last + self._program.ahead)
             if path is None:
                 start += 1
                 continue
             number += 1
+            decided = reached - first + 1 if reached < end else None
             found += [
-                {"number": number, "place": start - first + place, "variable": variable}
-                for place, variable in enumerate(path, 1)
+                {NUMBER: number, "place": start - first + n, "variable": name, DECIDED: decided}
+                for n, name in enumerate(path, 1)
             ]
             start += self._skipped(path)
         return found
 
     def _match(self, start: int, end: int) -> _Search:
-        """The variables of the match that begins with a row; None if there is none."""
-        path: list[str] = []
+        """The variables of the match that begins with a row, None if there is none.
+
+        And the last row that the search asked for.
+        """
+        path, last = list[str](), start
         threads: list[tuple[int, int, frozenset[int]]] = [(0, 0, frozenset())]
         while threads:
             step, length, passed = threads.pop()
@@ -214,14 +226,15 @@ class _Partitions:
                     passed |= {step}
                     threads.append((step + operands[1], len(path), passed))
                     step += operands[0]
-                elif (yield from self._may_be(operands[0], start, end, path)):
+                else:
+                    last = max(last, start + len(path))
+                    if not (yield from self._may_be(operands[0], start, end, path)):
+                        break
                     path.append(operands[0])
                     step, passed = step + 1, frozenset()
-                else:
-                    break
             else:
-                return tuple(path)
-        return None
+                return tuple(path), last
+        return None, last
 
     def _may_be(self, variable: str, start: int, end: int, path: list[str]) -> _Search:
         """Whether the next row may be of a variable."""

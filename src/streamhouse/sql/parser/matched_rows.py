@@ -23,6 +23,7 @@ from streamhouse.sql.functions.expression_builders import (
     quoted,
 )  # fmt: skip
 from streamhouse.sql.functions.row_patterns import (
+    DECIDED,
     FUNCTION,
     IS,
     NUMBER,
@@ -37,9 +38,11 @@ from streamhouse.sql.text import Script
 
 MATCHED = "matched"
 """Key in the `meta` of a SELECT that finds matches: the columns that divide its rows."""
+IN_TIME = "in_time"
+"""Key in the `meta` of such a SELECT: the column of time in whose order its rows are, if any."""
 INPUT = "match$input"
 """The first WITH query of such a SELECT, of which it reads each partition on its own."""
-_ROW, _FOUND, _PARTITION = "_m", "_f", "_p"
+_ROW, _FOUND, _PARTITION, _OTHER = "_m", "_f", "_p", "_o"
 _MATCHES, _MOVED = "match$found", "match$moved"
 _NAMES = (
     "FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER", "MATCH_ROWTIME",
@@ -107,11 +110,13 @@ class Matching:
 class _Values:
     """Translates expressions over variables of a pattern to those over rows.
 
-    `moved` are the values of rows before and after each row that these need.
+    `moved` are the values of rows before and after each row that these need, of up to `ahead` rows
+    after it.
     """
 
     clauses: Matching
     moved: list[exp.Expr] = field(default_factory=list)
+    ahead: int = 0
 
     def of_row(self, node: exp.Expr, variable: str) -> exp.Expr | None:
         """A condition of the rows of a variable; None if it depends on the rows matched before."""
@@ -203,6 +208,7 @@ class _Values:
         if inner is not None:
             value = self._navigation(inner, 0)[0]
         side = "PRECEDING" if node.name == "PREV" else "FOLLOWING"
+        self.ahead = max(self.ahead, places if node.name == "NEXT" else 0)
         end = (number(places), side)
         # In a RANGE of one row.
         moved = _window(exp.Max(this=self._stripped(value)), _keys(self.clauses, _ROW), end, end)
@@ -266,6 +272,7 @@ class _Select:
             for each in clauses.measures
         ]
         self._moved = {f"{_MOVED}{n}": each for n, each in enumerate(values.moved)}
+        self._ahead = values.ahead
 
     def made(self) -> exp.Select:
         """The SELECT, with the queries of its input and of the rows."""
@@ -284,6 +291,9 @@ class _Select:
         ]
         select.set("with_", exp.With(expressions=with_))
         select.meta[MATCHED] = [key.name for key in self._clauses.keys]
+        first = self._clauses.order[0]
+        is_time = isinstance(first.this, exp.Column) and not first.args.get("desc")
+        select.meta[IN_TIME] = first.this.name if is_time else ""
         return select
 
     def _other_columns(self) -> exp.Column:
@@ -326,7 +336,9 @@ class _Select:
         names = [*asked, *self._known, *times] or [PLACE]
         struct = _struct({name: column_of(_ROW, name) for name in names})
         known = [name.removeprefix(IS) for name in self._known]
-        program = replace(self._clauses.program, known=known, asked=[*self._asked])
+        program = replace(
+            self._clauses.program, known=known, asked=[*self._asked], ahead=self._ahead
+        )
         queries = (exp.Subquery(this=text) for text in texts)
         found = call(FUNCTION, exp.Literal.string(program.text()), _listed(struct), *queries)
         return _grouped(found, keys, keys)
@@ -342,6 +354,31 @@ class _Select:
         same = (exp.NullSafeEQ(this=own, expression=key) for own, key in pairs)
         place = exp.EQ(this=column_of(_ROW, PLACE), expression=_found("place"))
         yield exp.Join(this=_table(ROWS), on=exp.and_(place, *same))
+
+
+def decide(select: exp.Select, later: Callable[[exp.Expr], exp.Expr]) -> None:
+    """Let a SELECT that is `IN_TIME` have the matches whose last row is `later`, by its time.
+
+    That is the last row on which the match depends. Only partitions with later rows are read, and a
+    match is left out if rows to come may change it.
+    """
+    keys, time = select.meta[MATCHED], select.meta[IN_TIME]
+    rows = select.args["with_"].expressions[1].this
+    while isinstance(rows.args["from_"].this, exp.Subquery):
+        rows = rows.args["from_"].this.this
+    decided = exp.EQ(this=column_of(_OTHER, PLACE), expression=_found(DECIDED))
+    for query, relation, own, terms in (
+        (rows, INPUT, _ROW, ()), (select, ROWS, _PARTITION, (decided,)),
+    ):  # fmt: skip
+        other = exp.Select(expressions=[number(1)])
+        alias = exp.TableAlias(this=quoted(_OTHER))
+        other.set("from_", exp.From(this=exp.Table(this=quoted(relation), alias=alias)))
+        same = (
+            exp.NullSafeEQ(this=column_of(own, key), expression=column_of(_OTHER, key))
+            for key in keys
+        )
+        other.where(later(column_of(_OTHER, time)), *terms, *same, copy=False)
+        query.where(exp.Exists(this=other), copy=False)
 
 
 def _variable(column: exp.Column) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamhouse.errors import OptionError
@@ -19,26 +19,41 @@ _SPLITS = ("partition", "shard-id")
 """The keys of METADATA columns that say from which part of a source a row comes."""
 _OPTIONS = "scan.watermark."
 IDLE_OPTION = f"{_OPTIONS}idle-timeout"
+_TEXTS = f"{_OPTIONS}alignment.group", f"{_OPTIONS}emit.strategy"
+_ALIGNED = "rows of an input that runs ahead wait in its table, and no state grows by them"
+_NEEDLESS = {
+    **dict.fromkeys(
+        (_TEXTS[0], *(f"{_OPTIONS}alignment.{name}" for name in ("max-drift", "update-interval"))),
+        _ALIGNED,
+    ),
+    _TEXTS[1]: "each batch computes the watermark of its rows",
+}
+"""Why an option of Flink changes no result."""
 
 
 def of_source(
-    watermark: Watermark | None, options: Mapping[str, str], where: str
+    watermark: Watermark | None,
+    options: Mapping[str, str],
+    where: str,
+    notice: Callable[[str], None],
 ) -> tuple[Watermark | None, dict[str, str]]:
     """The watermark of a source with its options, and the other options.
 
-    Raises `OptionError` for an option of watermarks that would have no effect.
+    Calls `notice` with the text for an option that no result depends on. Raises `OptionError` for
+    options of watermarks without one, and for wrong durations.
     """
-    own = {key: value for key, value in options.items() if key.startswith(_OPTIONS)}
-    for key in own:
-        if key != IDLE_OPTION or watermark is None:
-            why = (
-                "a batch reads all inputs as far as they are, and the least watermark counts"
-                if watermark is not None
-                else "the table has no WATERMARK"
-            )
-            raise OptionError(f"{where}: option '{key}' has no effect: {why}; leave it out")
-    if watermark is not None and own:
-        duration_ms(IDLE_OPTION, own[IDLE_OPTION])
+    own = {key: value for key, value in options.items() if key in (IDLE_OPTION, *_NEEDLESS)}
+    if own and watermark is None:
+        raise OptionError(
+            f"{where}: option '{next(iter(own))}' has no effect: the table has no WATERMARK; leave "
+            "it out"
+        )
+    for key, value in own.items():
+        if key not in _TEXTS:
+            duration_ms(key, value)
+        if key in _NEEDLESS:
+            notice(f"{where}: option '{key}' has no effect here: {_NEEDLESS[key]}")
+    if watermark is not None and IDLE_OPTION in own:
         watermark = replace(watermark, idle_timeout=own[IDLE_OPTION])
     return watermark, {key: value for key, value in options.items() if key not in own}
 
