@@ -124,7 +124,7 @@ def test_matches_appear_once_nothing_can_change_them(case: int, seed: int, tmp_p
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (query(CASES[0], False).replace("ORDER BY at_", "ORDER BY at_ DESC"), "MATCH_RECOGNIZE"),
+        (query(CASES[0], False).replace("ORDER BY at_", "ORDER BY at_ DESC"), "without DESC"),
         (
             f"SELECT v, COUNT(*) FROM ({query(CASES[0], False)}) GROUP BY v",
             "not grouped by the window",

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from sqlglot import exp
 
+from streamhouse.errors import UnsupportedSqlError
 from streamhouse.sql.functions.expression_builders import (
     AS_IS,
     CLOSING_TIME,
@@ -26,7 +27,7 @@ from streamhouse.sql.functions.expression_builders import (
     number,
     quoted,
 )
-from streamhouse.sql.parser.matched_rows import IN_TIME, decide
+from streamhouse.sql.parser.matched_rows import IN_TIME, MATCHED, decide
 from streamhouse.sql.parser.windowed_rows import (
     AT,
     VERSIONS,
@@ -109,7 +110,8 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
 def wait_for_matches(tree: exp.Query) -> None:
     """Let MATCH_RECOGNIZE read rows as a join reads versions, and have what a watermark closes.
 
-    A match is closed when the watermark has passed the last row on which it depends.
+    A match is closed when the watermark has passed the last row on which it depends. Raises
+    `UnsupportedSqlError` if rows are in another order than that of a time.
     """
 
     def later(time: exp.Expr) -> exp.Expr:
@@ -117,7 +119,12 @@ def wait_for_matches(tree: exp.Query) -> None:
         return exp.GT(this=moment, expression=_variable(BEFORE))
 
     for select in list(tree.find_all(exp.Select)):
-        if select.meta.get(IN_TIME):
+        if MATCHED in select.meta:
+            if not select.meta[IN_TIME]:
+                raise UnsupportedSqlError(
+                    "MATCH_RECOGNIZE waits for a watermark only in the order of a time; let ORDER "
+                    "BY begin with the column of the WATERMARK, without DESC"
+                )
             decide(select, later)
             rows = select.args["with_"].expressions[0].this
             rows.meta.update({WINDOWED: Window(VERSIONS, 1), AT: select.meta[IN_TIME]})
