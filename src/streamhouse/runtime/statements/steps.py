@@ -133,8 +133,8 @@ def _note_recomputed(result: Name, note: Note) -> None:
 
 def _note_closed(result: Name, note: Note) -> None:
     note(
-        f"{'.'.join(result[1:])}: gets each window, match or joined row once, when the watermark has "
-        "passed it; later rows go to a table of late rows"
+        f"{'.'.join(result[1:])}: gets each window, match or joined row once, when the watermark "
+        "has passed it; later rows go to a table of late rows"
     )
 
 
