@@ -23,6 +23,8 @@ from streamhouse.state.segment import Segment, SegmentFile, StateError, mapped
 
 FOLDER = "state"
 """The folder of kept rows in the checkpoint of a view."""
+LOOKUPS = "lookups"
+"""The folder in the checkpoint of a query of what a process keeps of looked-up tables."""
 MANIFESTS_KEPT = 2
 """The last batch may run again, from the state after the one before it. Besides them, the newest
 manifest with rows before the last batch is kept."""

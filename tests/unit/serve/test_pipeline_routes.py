@@ -141,9 +141,10 @@ def test_views_report_their_last_refresh(warehouse: Path) -> None:
         lag=Lag(seconds=0.0), strategy="incremental", state_bytes=4096,
         view_rows=7,
     )  # fmt: skip
-    statuses.write(Status("revenue", "running", own(), now, now, queries=(query,)))
+    lookups = QueryStatus(name="d.t", target="d.t", lookups=("d.names",), state_bytes=512)
+    statuses.write(Status("revenue", "running", own(), now, now, queries=(query, lookups)))
     with served(warehouse) as client:
-        (found,) = client.get("/pipelines/revenue").json()["queries"]
+        found, joined = client.get("/pipelines/revenue").json()["queries"]
         text = client.get("/metrics").text
     assert found["strategy"] == "incremental" and found["sources"] == ["d.a", "d.b"]
     assert 3 <= found["refresh"].pop("age_seconds") < DEADLINE_S
@@ -154,6 +155,8 @@ def test_views_report_their_last_refresh(warehouse: Path) -> None:
     assert f"streamhouse_refreshIncremental{labels} 1" in text
     assert found["view_rows"] == 7 and f"streamhouse_viewRows{labels} 7" in text
     assert found["state_bytes"] == 4096 and f"streamhouse_stateSize{labels} 4096" in text
+    assert joined["refresh"] is None and joined["state_bytes"] == 512
+    assert 'streamhouse_stateSize{pipeline="revenue",query="d.t"} 512' in text
 
 
 def test_graphs(client: httpx.Client) -> None:

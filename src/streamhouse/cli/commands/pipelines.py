@@ -64,6 +64,8 @@ def _cells(query: dict[str, Any]) -> list[str]:
     notes = ["recomputed"] if query["strategy"] == "recomputed" else []
     if query["view_rows"] is not None:
         notes.append(f"{query['view_rows']:,} {'row' if query['view_rows'] == 1 else 'rows'}")
+    if query["state_bytes"]:
+        notes.append(f"keeps {query['state_bytes'] / 1_000_000:,.1f} MB")
     return [
         f"{query['name']} ({', '.join(notes)})" if notes else query["name"],
         f"{query['rows_per_second']:,.0f}",

@@ -24,7 +24,7 @@ from streamhouse.runtime.monitoring.status import (
     Statuses,
 )
 from streamhouse.source import Lag
-from streamhouse.state.store import StateStore
+from streamhouse.state.store import LOOKUPS, StateStore
 
 if TYPE_CHECKING:
     from streamhouse.paimon.maintenance.service import Maintenance
@@ -246,10 +246,12 @@ class Reporter:
         description = query.description
         sources: tuple[str, ...] = (".".join(description.reads[-2:]),)
         strategy, state_bytes = description.strategy, None
+        checkpoint = description.checkpoint_path
+        if description.looks_up:
+            state_bytes = _kept_bytes(checkpoint / LOOKUPS)
         if strategy == "recomputed":
             sources = tuple(at.identifier for at in description.source_tables)
-            kept = StateStore.of(description.checkpoint_path).newest
-            state_bytes = 0 if kept is None else kept.size
+            state_bytes = _kept_bytes(checkpoint)
             strategy = "incremental" if state_bytes else "recomputed"
         return replace(
             query_status(query, self._lags.get((description.pipeline, description.part))),
@@ -272,6 +274,11 @@ class Reporter:
             if lag is not None and lag.seconds is not None:
                 lag = replace(lag, seconds=round(lag.seconds, 2))
             self._lags[query.description.pipeline, query.description.part] = lag
+
+
+def _kept_bytes(checkpoint: Path) -> int:
+    kept = StateStore.of(checkpoint).newest
+    return 0 if kept is None else kept.size
 
 
 def _maintained(maintenance: Sequence[Maintenance]) -> MaintenanceStatus | None:

@@ -43,7 +43,7 @@ class QueryStatus(QueryCounts):
     """The status of a continuous query; `name` is unique in its pipeline.
 
     `strategy`: how the last batch has kept the target up to date; `state_bytes`: what a view keeps,
-    None for other queries.
+    or a process of the tables that the query looks up; None for other queries.
     """
 
     name: str
@@ -58,7 +58,7 @@ class QueryStatus(QueryCounts):
     @property
     def is_view(self) -> bool:
         """Whether its batches are refreshes of a view."""
-        return self.strategy == "recomputed" or self.state_bytes is not None
+        return self.strategy == "recomputed" or (self.state_bytes is not None and not self.lookups)
 
 
 @dataclass(frozen=True)

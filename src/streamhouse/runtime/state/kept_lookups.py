@@ -15,10 +15,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest
 from streamhouse.state.segment import SegmentFile
-from streamhouse.state.store import StateStore
-
-LOOKUPS = "lookups"
-"""The folder of these manifests in the checkpoint of a query."""
+from streamhouse.state.store import LOOKUPS, StateStore
 
 
 def save_lookups(

@@ -9,9 +9,8 @@ from typing import Any
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
-from streamhouse.runtime.state.kept_lookups import LOOKUPS
 from streamhouse.state.manifest import Manifest
-from streamhouse.state.store import FOLDER, StateStore
+from streamhouse.state.store import FOLDER, LOOKUPS, StateStore
 
 
 def kept_rows(warehouse: str, root: Path | None, view: str | None = None) -> list[dict[str, Any]]:

@@ -47,6 +47,8 @@ def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
     values |= _changes(query.changes)
     if is_live and query.is_view:
         values |= _refresh_metrics(query, now_ms)
+    if is_live and query.state_bytes is not None:
+        values["stateSize"] = query.state_bytes
     state = None if query.lag is None else query.lag.state
     if is_live and query.commit is not None:
         values |= _commit(query.commit)
@@ -75,8 +77,6 @@ def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
 
 def _refresh_metrics(query: QueryStatus, now_ms: int) -> Values:
     values: Values = {"refreshIncremental": int(query.strategy == "incremental")}
-    if query.state_bytes is not None:
-        values["stateSize"] = query.state_bytes
     if query.view_rows is not None:
         values["viewRows"] = query.view_rows
     if query.took_ms is not None and query.last_batch_ms is not None:

@@ -46,7 +46,8 @@ class QueryModel(BaseModel):
     )
     refresh: Refresh | None = Field(description="Null unless the query keeps a view.")
     state_bytes: int | None = Field(
-        description="The size of the rows that a view keeps between refreshes; null for others."
+        description="The size of the rows that a view keeps between refreshes, or a process of the "
+        "tables that the query looks up; null for others."
     )
     view_rows: int | None = Field(description="The rows of a view; null if unknown, or for others.")
     lag: Lag | None = Field(

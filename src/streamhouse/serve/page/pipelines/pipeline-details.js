@@ -87,7 +87,7 @@ export class PipelineDetails {
   /** @param {QueryRecord} query */
   #row(query) {
     const { target, batches, last_batch: last, last_batch_ms: took, last_error: error } = query;
-    const note = query.refresh ? howOld(query) : "";
+    const note = query.refresh || query.state_bytes ? howOld(query) : "";
     const to = this.#link(target);
     return h(
       "tr",
@@ -104,13 +104,15 @@ export class PipelineDetails {
 }
 
 /**
- * How a view was refreshed last, and whether it has all rows of its inputs.
+ * How a view was refreshed last, whether it has all rows of its inputs, and what a query keeps.
  * @param {QueryRecord} query
  */
-function howOld({ refresh, strategy, view_rows: rows }) {
+function howOld({ refresh, strategy, view_rows: rows, state_bytes: bytes }) {
   const current = refresh?.current;
   const state = current == null ? null : current ? "current" : "inputs are newer";
-  return ` ${[strategy, rows == null ? null : count(rows, "row"), state].filter(Boolean).join(" · ")}`;
+  const kept = bytes ? `keeps ${whole(Math.ceil(bytes / 1024))} KB` : null;
+  const parts = [refresh ? strategy : null, rows == null ? null : count(rows, "row"), state, kept];
+  return ` ${parts.filter(Boolean).join(" · ")}`;
 }
 
 /**

@@ -149,6 +149,8 @@ export interface QueryRecord {
   strategy: "incremental" | "recomputed";
   /** The last refresh of a recomputed view; `current`: no input is newer. */
   refresh: { seconds: number; age_seconds: number; current: boolean | null } | null;
+  /** The size of what a view keeps, or of looked-up tables in a process; null for others. */
+  state_bytes: number | null;
   /** The rows of a view; null if unknown, and for other queries. */
   view_rows: number | null;
   lag: Lag | null;
