@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
@@ -38,8 +39,9 @@ Step: TypeAlias = tuple[Any, ...]
 steps on. After the last step there is a match."""
 Path: TypeAlias = tuple[str, ...]
 """The variables of the rows of a match, from its first row on."""
-_AT_ONCE, _MOST_ROWS = 512, 100_000
-"""How many conditions are evaluated at once, and of how many rows, if one partition waits."""
+_MOST_ROWS, _MOST_ANSWERS, _OFTEN = 50_000, 1_000_000, 8
+"""How many rows conditions are evaluated over at once, how many answers are kept, and for how many
+paths that are often asked for conditions are evaluated in advance."""
 _Asked: TypeAlias = tuple[int, Path]
 _Search: TypeAlias = Generator[_Asked, bool | None, Any]
 """Yields the first row of a match and the variables of its rows, and gets whether the condition of
@@ -113,6 +115,8 @@ class _Partitions:
         self._known = {name: table.column(IS + name).to_pylist() for name in program.known}
         self._times = table.column(TIME).to_pylist() if program.within_us else []
         self._rows = table
+        self._answers: dict[Path, dict[int, bool]] = defaultdict(dict)
+        self._often: Counter[Path] = Counter()
 
     def matches(self) -> list[Any]:
         """For each partition its matched rows, by the number of the match.
@@ -127,65 +131,88 @@ class _Partitions:
         }
         found: list[Any] = [None] * len(self._valid)
         waiting: dict[int, _Asked | None] = dict.fromkeys(searches)
-        answers: dict[_Asked, bool] = {}
         while waiting:
             asked: dict[int, _Asked] = {}
             for at, before in waiting.items():
-                answer = None if before is None else answers[before]
+                answer = None if before is None else self._answer(before)
                 try:
-                    while (key := searches[at].send(answer)) in answers:
-                        answer = answers[key]
+                    while (answer := self._answer(key := searches[at].send(answer))) is not None:
+                        pass
                     asked[at] = key
                 except StopIteration as done:
                     found[at] = done.value
+            if asked:
+                self._ask(asked)
             waiting = dict(asked)
-            answers = self._answers([*asked.values()]) if asked else {}
         return found
 
-    def _answers(self, asked: Sequence[_Asked]) -> dict[_Asked, bool]:
-        """Whether the conditions are true that are asked for, and some that are likely to be next.
+    def _answer(self, asked: _Asked) -> bool | None:
+        start, path = asked
+        return self._answers[path].get(start)
 
-        A query takes about as long for one as for a hundred of them.
+    def _ask(self, asked: Mapping[int, _Asked]) -> None:
+        """Evaluate the conditions that partitions ask for, and some that are likely to be next.
+
+        A query takes about as long for one as for a thousand of them.
         """
-        likely = [each for one in asked for each in self._likely(one, _AT_ONCE // len(asked))]
+        if sum(map(len, self._answers.values())) > _MOST_ANSWERS:
+            self._answers.clear()
+        paths = Counter(path for _, path in asked.values())
+        self._often.update(paths)
+        likely = [path for path, _ in self._often.most_common(_OFTEN)]
+        likely += [path + path[-1:] * more for path in paths for more in range(1, len(path) + 1)]
+        most, size = _MOST_ROWS // len(asked), sum(map(len, paths))
+        for path in likely:
+            if path not in paths and size + len(path) <= most:
+                paths[path] = 1
+                size += len(path)
+        later = max(1, most // size)
+        ends = [(start, int(self._ends[at + 1])) for at, (start, _) in asked.items()]
+        requests = {
+            path: [
+                place
+                for start, end in ends
+                for place in range(start, min(start + later, end - len(path) + 1))
+                if place not in self._answers[path]
+            ]
+            for path in paths
+        }
         try:
-            return self._evaluated(dict.fromkeys([*asked, *likely]))
+            self._evaluate(requests)
         except duckdb.Error:
             # One that is not needed may have failed.
-            return self._evaluated(asked)
+            for start, path in asked.values():
+                self._evaluate({path: [start]})
 
-    def _likely(self, asked: _Asked, count: int) -> Iterator[_Asked]:
-        """Requests that may follow: of longer paths, and of the same path from later rows on."""
-        start, path = asked
-        longest = 4 + len(path)
-        count = min(count, _MOST_ROWS // longest)
-        for later in range(count // longest):
-            for more in range(min(longest, count)):
-                if start + later + len(path) + more <= len(self._rows) and (later or more):
-                    yield start + later, path + path[-1:] * more
-
-    def _evaluated(self, asked: Iterable[_Asked]) -> dict[_Asked, bool]:
+    def _evaluate(self, requests: Mapping[Path, Sequence[int]]) -> None:
+        """Evaluate the conditions of paths that begin with certain rows."""
         assert self._connection is not None
-        found: dict[_Asked, bool] = {}
-        by_variable: dict[str, list[_Asked]] = {}
-        for each in asked:
-            by_variable.setdefault(each[1][-1], []).append(each)
-        for variable, requests in by_variable.items():
-            lengths = [len(path) for _, path in requests]
-            firsts = np.repeat([start for start, _ in requests], lengths)
-            places = np.concatenate([np.arange(length) for length in lengths])
-            table = self._rows.take(pa.array(firsts + places))
+        for variable in {path[-1] for path in requests}:
+            keys, firsts, places, names = list[tuple[Path, int]](), [], [], []
+            for path, starts in requests.items():
+                if path[-1] == variable and starts:
+                    keys += [(path, start) for start in starts]
+                    firsts.append(np.repeat(starts, len(path)))
+                    places.append(np.tile(np.arange(len(path)), len(starts)))
+                    names.append(np.tile(np.array(path), len(starts)))
+            if not keys:
+                continue
+            offsets = np.concatenate(places)
+            numbers = np.repeat(np.arange(len(keys)), [len(path) for path, _ in keys])
+            table = self._rows.take(pa.array(np.concatenate(firsts) + offsets))
             more = {
-                REQUEST: pa.array(np.repeat(np.arange(len(requests)), lengths), pa.int64()),
-                PLACE: pa.array(places + 1, pa.int64()),
-                VARIABLE: pa.array([name for _, path in requests for name in path], pa.string()),
+                REQUEST: pa.array(numbers, pa.int64()),
+                PLACE: pa.array(offsets + 1, pa.int64()),
+                VARIABLE: pa.array(np.concatenate(names), pa.string()),
             }
             for name, column in more.items():
                 table = table.append_column(name, column)
             self._connection.register(ROWS, table)
-            for (answer,) in self._connection.execute(self._asked[variable]).fetchall():
-                found[requests[answer["request"]]] = bool(answer["is"])
-        return found
+            answers = self._connection.sql(self._asked[variable]).to_arrow_table()
+            request, is_true = answers.column(0).combine_chunks().flatten()
+            for n, answer in zip(request.to_pylist(), is_true.to_pylist(), strict=True):
+                path, start = keys[n]
+                self._answers[path][start] = bool(answer)
 
     def _search(self, first: int, end: int) -> _Search:
         """The matches in the rows from `first` up to `end`."""
