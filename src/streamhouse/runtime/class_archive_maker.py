@@ -100,11 +100,12 @@ def _train(work: str) -> None:
     """Run the script in a JVM that writes its archive when it exits, and wait for the exit."""
     from pyspark import SparkContext
 
+    from streamhouse.runtime.run_output import RunOutput
     from streamhouse.runtime.script import ScriptOptions, ScriptRunner
     from streamhouse.sql.statements.script import parse_script
 
     options = ScriptOptions("train", {"warehouse": f"{work}/warehouse"}, until_caught_up=True)
-    ScriptRunner(options, _NullPrinter()).run(parse_script(SCRIPT))
+    ScriptRunner(options, RunOutput()).run(parse_script(SCRIPT))
     gateway = SparkContext._gateway
     context = SparkContext._active_spark_context
     assert gateway is not None and context is not None
@@ -134,16 +135,6 @@ def _train_core(work: str) -> None:
         execute(warehouse, f"ALTER TABLE {name} SET ({_FEW_SNAPSHOTS})")
         expire(java, warehouse.table(f"default.{name}"))
     java.close(_MAKE_SECONDS)
-
-
-class _NullPrinter:
-    """A `Printer` that prints nothing."""
-
-    def notice(self, text: str) -> None: ...
-
-    def rows(self, reader: object) -> None: ...
-
-    def changes(self, batch: object) -> None: ...
 
 
 def main() -> int:

@@ -93,22 +93,6 @@ def test_a_fork_is_as_python_itself(place: Path, parent: WorkerParent) -> None:
     assert forked["said"] == "some\nwords" and forked["given"] == "é"
 
 
-def test_forks_have_the_modules_that_were_preloaded(place: Path) -> None:
-    (place / "later.py").write_text("")
-    (place / "has_later.py").write_text("import sys; print('later' in sys.modules)")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        made = WorkerParent()
-    try:
-        # What cannot be imported does not matter before a process needs it.
-        made.preload(["missing_module", "later"])
-        for address, expected in ((made.address, "True\n"), (None, "False\n")):
-            process = start(place, address, "-m", "has_later")
-            assert process.communicate(timeout=DEADLINE_S)[0] == expected
-    finally:
-        made.close()
-
-
 def test_forks_run_concurrently(place: Path, parent: WorkerParent) -> None:
     with start(place, parent.address, "-m", "waiting") as waiting:
         try:

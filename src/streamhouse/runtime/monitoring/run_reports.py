@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.status import QueryStatus
 from streamhouse.runtime.query_description import QueryProgress
+from streamhouse.runtime.run_output import Outcome, RunOutput
 from streamhouse.source import Lag
 
 if TYPE_CHECKING:
@@ -21,34 +22,7 @@ if TYPE_CHECKING:
 
 
 EVERY_S = 10.0
-Outcome = Literal["caught up", "stopped"]
-
-
 _EVERY_S = 0.5
-
-
-class RunListener(Protocol):
-    """Shows the reports of a run; all calls are of one thread."""
-
-    def starting(self) -> None:
-        """Spark is starting; may be called several times."""
-        return
-
-    def running(self, queries: int) -> None:
-        """So many queries run."""
-        return
-
-    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
-        """The progress, `seconds` after the queries were started."""
-        return
-
-    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
-        """The run has ended without an error."""
-        return
-
-
-class SilentListener(RunListener):
-    """Shows nothing."""
 
 
 class ReportedQuery(Protocol):
@@ -64,16 +38,19 @@ class ReportedQuery(Protocol):
 
 
 class RunReports:
-    """Calls the listener every `EVERY_S` seconds while queries run."""
+    """Reports to the output every `EVERY_S` seconds while queries run."""
 
-    def __init__(self, listener: RunListener, clock: Callable[[], float] = time.monotonic) -> None:
-        self._listener, self._clock = listener, clock
+    def __init__(self, output: RunOutput, clock: Callable[[], float] = time.monotonic) -> None:
+        self._output, self._clock = output, clock
+        self._starts = False
         self._queries: Sequence[ReportedQuery] = ()
         self._running_since = self._due = 0.0
 
     def starting(self) -> None:
-        """Report that Spark is starting."""
-        self._listener.starting()
+        """Report that Spark is starting, once."""
+        if not self._starts:
+            self._starts = True
+            self._output.starting()
 
     def running(self, queries: Sequence[ReportedQuery]) -> None:
         """Report that all these queries run."""
@@ -81,19 +58,19 @@ class RunReports:
         if not self._queries:
             self._running_since = now
         self._queries, self._due = list(queries), now + EVERY_S
-        self._listener.running(len(queries))
+        self._output.running(len(queries))
 
     def step(self) -> None:
         """Report the progress, if it is due; called often."""
         now = self._clock()
         if self._queries and now >= self._due:
             self._due = now + EVERY_S
-            self._listener.progress(now - self._running_since, self._progress(with_lag=True))
+            self._output.progress(now - self._running_since, self._progress(with_lag=True))
 
     def end(self, outcome: Outcome) -> None:
         """Report the end, after all queries have stopped."""
         if self._queries:
-            self._listener.ended(outcome, self._progress(with_lag=False))
+            self._output.ended(outcome, self._progress(with_lag=False))
 
     def _progress(self, with_lag: bool) -> list[QueryStatus]:
         return [query_status(query, _lag(query) if with_lag else None) for query in self._queries]

@@ -46,20 +46,6 @@ class MaterializedViews:
         self.reserved: set[Name] = set()
         """Names that no other result of the script may have."""
 
-    def plan(
-        self,
-        query: Query,
-        inputs: ViewInputTables,
-        columns: tuple[str, ...],
-        key: tuple[str, ...],
-        closed: bool = False,
-    ) -> ViewPlan:
-        """As `plan_view`, of a table of its own."""
-        return self._session.plans.plan(
-            query, inputs, (columns, key, closed),
-            lambda found: plan_view(query, found, columns, key, closed),
-        )  # fmt: skip
-
     def create(self, statement: CreateMaterializedView) -> bool:
         """Run CREATE MATERIALIZED VIEW: create its table (True), or find it, defined alike.
 
@@ -82,7 +68,7 @@ class MaterializedViews:
             text, statement.freshness_s, statement.full,
             appends=statement.appends, closed=statement.closed, zone=inputs.zone,
         )  # fmt: skip
-        plan = self.plan(
+        plan = plan_view(
             statement.query, inputs, statement.columns, statement.primary_key, statement.closed
         )
         plan, feeds = replace(plan, appends=statement.appends), inputs.create(statement.position)

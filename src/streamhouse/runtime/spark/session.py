@@ -59,8 +59,6 @@ _parent: WorkerParent | None = None
 """The parent from which the Python workers of this module's JVM are forked."""
 _starting: _StartingSession | None = None
 """The session that `begin_session` is starting, until `start_session` takes it."""
-_preloaded: set[str] = set()
-"""The modules of `preload`."""
 _checked: set[tuple[str, str]] = set()
 """The applications and warehouses that `check_cluster` has checked."""
 
@@ -93,16 +91,6 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     global _starting
     check_java()
     _starting = _StartingSession(name, options)
-
-
-def preload(modules: Iterable[str]) -> None:
-    """Import modules in the parent of the local Python workers, so that its later forks have them.
-
-    Each task's process would import them again, while the first batch waits.
-    """
-    _preloaded.update(modules)
-    if _parent is not None:
-        _parent.preload(_preloaded)
 
 
 class _StartingSession:
@@ -293,7 +281,6 @@ def _environment() -> dict[str, str]:
     # Without the parent, workers only start more slowly.
     with contextlib.suppress(OSError):
         _parent = WorkerParent()
-        _parent.preload(_preloaded)
         given[PARENT] = _parent.address
         if given["PYSPARK_DRIVER_PYTHON"] == sys.executable:
             # No script requests the forks.

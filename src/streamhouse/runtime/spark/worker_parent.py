@@ -2,9 +2,9 @@
 
 Spark starts a Python process for each query, for its tasks and for each kind of planning. Each
 would import PySpark and our libraries again, which takes more than half a second of processor time.
-This process imports them once. `python -m streamhouse.runtime.spark.worker_parent LISTENER DRIVER`
-serves `worker_request` at an inherited socket, until its connection to the driver ends, which it
-does however the driver ends.
+This process imports them once. `python -m streamhouse.runtime.spark.worker_parent LISTENER` serves
+`worker_request` at an inherited socket, until its standard input ends, which it does however the
+driver ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import gc
 import io
+import marshal
 import os
 import runpy
 import selectors
@@ -27,9 +28,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
 
-from streamhouse.runtime.spark.fork_messages import close_files, receive
 from streamhouse.runtime.spark.worker_libraries import TASK_LIBRARIES
-from streamhouse.runtime.spark.worker_request import CODE, PARENT, STARTED
+from streamhouse.runtime.spark.worker_request import CODE, LENGTH, PARENT, STARTED
 
 _LIBRARIES = (
     *TASK_LIBRARIES,
@@ -39,6 +39,9 @@ _LIBRARIES = (
     "pyspark.sql.worker.plan_data_source_read",
     "streamhouse.runtime.streaming.spark_data_source",
     "streamhouse.runtime.streaming.batch_planner",
+    # The connectors that take long to import.
+    "streamhouse.connectors.kafka.connector",
+    "streamhouse.connectors.mysql_cdc.connector",
 )
 """Without the modules that forks run as `__main__`: Python warns if those are imported already."""
 _STANDARD_FILES = 3
@@ -58,12 +61,16 @@ class ForkRequest:
 
     @classmethod
     def received(cls, client: socket.socket) -> ForkRequest:
-        """Receive a request; raises `OSError` or `EOFError` if it is incomplete."""
-        message, files = receive(client)
-        if len(files) != _STANDARD_FILES:
+        """Receive a request; raises `OSError`, `EOFError` or `ValueError` if it is none."""
+        head, files, _, _ = socket.recv_fds(client, LENGTH, _STANDARD_FILES)
+        try:
+            if len(head) != LENGTH or len(files) != _STANDARD_FILES:
+                raise EOFError
+            with client.makefile("rb") as body:
+                arguments, environment, folder = marshal.loads(body.read(int.from_bytes(head)))
+        except BaseException:
             close_files(files)
-            raise OSError("not a request")
-        arguments, environment, folder = message
+            raise
         return cls(arguments, environment, folder, files)
 
     def run(self) -> None:
@@ -86,10 +93,10 @@ class ForkRequest:
 class Parent:
     """Forks on request and reports the exit code of each fork; ends a fork if its requester ends.
 
-    `driver` is the connection to the driver, which names modules to import.
+    `driver` is the end of a pipe that only the driver holds.
     """
 
-    def __init__(self, listener: socket.socket, driver: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, driver: int) -> None:
         self._listener = listener
         self._driver = driver
         self._selector = selectors.PollSelector()
@@ -102,11 +109,11 @@ class Parent:
         # The signal only wakes the loop, which waits for the children.
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        for file in (self._driver.fileno(), self._listener.fileno(), self._woken):
+        for file in (self._driver, self._listener.fileno(), self._woken):
             self._selector.register(file, selectors.EVENT_READ)
         while True:
             ready = {key.fd for key, _ in self._selector.select()}
-            if self._driver.fileno() in ready and not self._handle_message():
+            if self._driver in ready:
                 return None
             # Closed connections first: the steps below may reuse their process ids and descriptors.
             for process, requester in self._requesters.items():
@@ -145,18 +152,9 @@ class Parent:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
-        for each in (self._listener, self._driver, requester, *self._requesters.values()):
+        for each in (self._listener, requester, *self._requesters.values()):
             each.close()
         close_files([self._woken, self._wake])
-
-    def _handle_message(self) -> bool:
-        """Import the modules that the driver names; False if it has ended."""
-        try:
-            names, _ = receive(self._driver)
-        except (OSError, EOFError):
-            return False
-        _import(names)
-        return True
 
     def _report_exits(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -182,25 +180,26 @@ class Parent:
 
 
 def main() -> None:
-    listener, driver = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    listener = socket.socket(fileno=int(sys.argv[1]))
     if sys.platform == "linux":
         # Become the parent of orphaned descendants, to be able to end them.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # Spark's own Python processes are children of the JVM, which Ctrl-C does not reach either.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _import(_LIBRARIES)
-    request = Parent(listener, driver).serve()
-    if request is not None:
-        request.run()
-
-
-def _import(names: Iterable[str]) -> None:
-    """Import modules; a fork that needs one that cannot be imported reports why."""
-    for name in names:
+    # A fork that needs a module that cannot be imported reports why.
+    for name in _LIBRARIES:
         with contextlib.suppress(ImportError):
             import_module(name)
     # Spark's worker collects garbage after each task; without this it visits all library objects.
     gc.freeze()
+    request = Parent(listener, sys.stdin.fileno()).serve()
+    if request is not None:
+        request.run()
+
+
+def close_files(files: Iterable[int]) -> None:
+    for file in files:
+        os.close(file)
 
 
 def _exit_code(run: Callable[[], None]) -> int:

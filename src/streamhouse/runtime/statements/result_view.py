@@ -20,7 +20,7 @@ from streamhouse.errors import (
     TableError,
     UnsupportedSqlError,
 )
-from streamhouse.operators.planning.view_plan import ViewPlan, plan_view_into
+from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
 from streamhouse.runtime.session.session import Session
@@ -81,10 +81,7 @@ def kept_result(
         inputs = session.materialized.inputs(own)
 
         def planned(closed: bool) -> ViewPlan:
-            return session.plans.plan(
-                statement.query, inputs, (target, given, closed),
-                lambda found: plan_view_into(statement.query, found, target, given, closed),
-            )  # fmt: skip
+            return plan_view_into(statement.query, inputs, target, given, closed)
 
         with _refusing(refused):
             plan = planned(closed=False)
@@ -213,8 +210,8 @@ def _view(
 ) -> ResultView:
     """The view of a result, `session.result_table(name)`; `closed` as for `plan_view`."""
     full = session.result_table(name)
-    views = session.materialized
-    plan = views.plan(statement.query, views.inputs(full), columns, key, closed)
+    inputs = session.materialized.inputs(full)
+    plan = plan_view(statement.query, inputs, columns, key, closed)
     return ResultView(
         CreateMaterializedView(
             statement.position,
