@@ -39,27 +39,22 @@ class Kills:
 
     every_s: float
     times: list[float] = field(default_factory=list)
-    recoveries: list[float] = field(default_factory=list)
     sidecars: int = 0
     _next: float | None = None
     _sidecar: float = 0.0
 
     def step(self, scenario: DemoScenario) -> str | None:
         """Kill and restart if it is time; returns a message for the user, if any."""
-        if len(self.recoveries) < len(self.times):
-            recovered = scenario.clock.first_after(self.times[-1])
-            if recovered is None:
-                return None
-            self.recoveries.append(recovered - self.times[-1])
-            self._next = None
         now = time.time()
         if self._next is None:
-            if scenario.clock.first_after(0) is not None:
+            last = self.times[-1] if self.times else 0
+            if scenario.clock.first_after(last) is not None:
                 pause = self.every_s * random.uniform(0.75, 1.25)
                 self._next, self._sidecar = now + pause, now + pause / 2
             return None
         if now >= self._next:
             self.times.append(now)
+            self._next = None
             scenario.driver.kill()
             scenario.start()
             return f"SIGKILL number {len(self.times)}: restarting the driver"
