@@ -163,15 +163,13 @@ class Membership(DemoScenario):
             name: audit(self.warehouse.options, f"{DATABASE}.{name}").equal
             for name in ("dwd_member_order", *EXPECTED)
         }
-        wrong = [
-            f"{result.table} against {result.against}" for result in compared if not result.equal
-        ]
+        wrong = [name for name, equal in compared.items() if not equal]
         wrong += [f"{name} audited" for name, equal in audits.items() if not equal]
         if ods != mysql:
             wrong.append(f"ods_member_order: {ods} orders, should be {mysql}")
         return {
             "orders": ods,
-            "equal": ods == mysql and all(result.equal for result in compared),
+            "equal": ods == mysql and all(compared.values()),
             "audited": all(audits.values()),
             "compared": len(compared) + len(audits) + 1,
             "wrong": wrong,
