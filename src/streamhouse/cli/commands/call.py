@@ -39,13 +39,14 @@ def call(
 
     Write tables as database.table, or just table if only one database has it.
     """
+    import streamhouse.runtime.audit.repair_procedure  # registers sys.repair
+    import streamhouse.runtime.sync.procedures  # noqa: F401  # registers sys.sync_…
     from streamhouse.cli.output import write_rows
+    from streamhouse.procedures.context import Context
+    from streamhouse.procedures.registry import listed, run
+    from streamhouse.serve.views.served_view import WarehouseTables
 
     if list_them:
-        import streamhouse.runtime.audit.repair_procedure
-        import streamhouse.runtime.sync.procedures
-        from streamhouse.procedures import listed
-
         rows = listed()
         write_rows(format, rows.schema, rows.to_batches(), sys.stdout)
         return
@@ -54,13 +55,6 @@ def call(
     statement = parse_call(procedure)
     options = spark_options(master, conf)
     opened = open_warehouse(warehouse, option)
-
-    import streamhouse.runtime.audit.repair_procedure  # registers sys.repair
-    import streamhouse.runtime.sync.procedures  # noqa: F401  # registers sys.sync_…
-    from streamhouse.procedures.context import Context
-    from streamhouse.procedures.registry import run
-    from streamhouse.serve.views.served_view import WarehouseTables
-
     tables = WarehouseTables(opened)
     with (
         ExitStack() as at_end,

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
     global _starting
     starting, _starting = _starting, None
     if starting is not None:
-        return starting.result()
+        return starting.session.result()
     own = _own_session
     if own is not None and own.sparkContext is SparkContext._active_spark_context:
         # It is set up; each call into the JVM that would check this takes milliseconds.
@@ -90,39 +91,29 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     """
     global _starting
     check_java()
-    _starting = _StartingSession(name, options)
+    cancelled = threading.Event()
+    pool = ThreadPoolExecutor(1, "streamhouse-spark")
+    session = pool.submit(_start_beside, name, options, cancelled.is_set)
+    pool.shutdown(wait=False)
+    _starting = _StartingSession(session, cancelled)
 
 
+@dataclass(frozen=True)
 class _StartingSession:
-    """A session that a background thread starts."""
+    """A session that a background thread starts, unless it is cancelled."""
 
-    def __init__(self, name: str, options: SparkOptions) -> None:
-        self._cancelled = threading.Event()
-        self._session: Future[SparkSession] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(name, options), daemon=True, name="streamhouse-spark"
-        )
-        self._thread.start()
+    session: Future[SparkSession]
+    cancelled: threading.Event
 
-    def result(self) -> SparkSession:
-        """Wait for the session; raises the error of its start."""
-        return self._session.result()
 
-    def cancel(self) -> None:
-        """Cancel the start; waits until the thread has ended."""
-        self._cancelled.set()
-        self._thread.join()
-
-    def _run(self, name: str, options: SparkOptions) -> None:
-        interval = sys.getswitchinterval()
-        # Each of hundreds of py4j calls waits for the GIL, held by a thread that imports modules.
-        sys.setswitchinterval(_SWITCH_S)
-        try:
-            self._session.set_result(_start(name, options, self._cancelled.is_set))
-        except BaseException as error:  # noqa: BLE001  # raised by `result`
-            self._session.set_exception(error)
-        finally:
-            sys.setswitchinterval(interval)
+def _start_beside(name: str, options: SparkOptions, cancelled: Callable[[], bool]) -> SparkSession:
+    interval = sys.getswitchinterval()
+    # Each of hundreds of py4j calls waits for the GIL, held by a thread that imports modules.
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        return _start(name, options, cancelled)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def _start(
@@ -225,7 +216,8 @@ def end_session() -> None:
     global _own_session, _starting
     starting, _starting = _starting, None
     if starting is not None:
-        starting.cancel()
+        starting.cancelled.set()
+        wait([starting.session])
     session, _own_session = _own_session, None
     if session is None or session.sparkContext is not SparkContext._active_spark_context:
         return
