@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
-from streamhouse.runtime.batch.progress_line import ProgressLine
+from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.status import QueryStatus
 from streamhouse.runtime.query_description import QueryProgress
@@ -98,6 +99,7 @@ class SnapshotProgressLine:
     """
 
     def __init__(self) -> None:
+        self._shown = ExitStack()
         self._line: ProgressLine | None = None
         self._total = 0
         self._due = time.monotonic()
@@ -114,15 +116,13 @@ class SnapshotProgressLine:
             self.close()
             return
         if self._line is None:
-            self._line, self._total = ProgressLine(), 0
+            self._line, self._total = self._shown.enter_context(progress()), 0
             self._line.part("snapshot", None)
         # The rows of a batch count once it ends, but fewer are left meanwhile.
         total = self._total = max(self._total, sum(rows + left for rows, left in copying))
-        self._line.resize(total)
-        self._line.reached(total - sum(left for _, left in copying))
+        self._line.reached(total - sum(left for _, left in copying), total)
 
     def close(self) -> None:
         """Remove the line."""
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
+        self._line = None
+        self._shown.close()
