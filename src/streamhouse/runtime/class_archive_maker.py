@@ -16,8 +16,7 @@ from pathlib import Path
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java import class_archive
-from streamhouse.runtime.spark import jvm as spark_jvm
-from streamhouse.runtime.spark.jvm import OUT_VARIABLE, archive_path, options_path
+from streamhouse.runtime.spark.jvm import OUT_VARIABLE, archive_path
 
 _MAKE_SECONDS = 300
 
@@ -72,7 +71,6 @@ def make(paths: Mapping[str, Path]) -> None:
     with tempfile.TemporaryDirectory(prefix="make-", dir=folder) as work:
         made = {variable: Path(work) / f"{variable}.jsa" for variable in paths}
         try:
-            spark_jvm.save_options(options_path(paths[OUT_VARIABLE]))
             process = subprocess.run(
                 [sys.executable, "-m", "streamhouse.runtime.class_archive_maker", "--train", work],
                 env={**os.environ, **{name: str(path) for name, path in made.items()}},
@@ -80,7 +78,7 @@ def make(paths: Mapping[str, Path]) -> None:
                 text=True,
                 timeout=_MAKE_SECONDS,
             )
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
+        except (OSError, subprocess.SubprocessError) as error:
             raise _failure(str(error)) from error
         if process.returncode or not all(path.is_file() for path in made.values()):
             lines = (process.stderr or process.stdout).strip().splitlines()

@@ -136,8 +136,7 @@ def _start(
     if is_own:
         if local:
             conf.setAll(list(socket_settings().items()))
-        path = spark_jvm.options_path(archive)
-        gateway = _gateway(conf, path, options.verbose, cancelled)
+        gateway = _gateway(conf, options.verbose, cancelled)
         if cancelled():
             _end_jvm(gateway)
             raise StreamhouseError("Spark is no longer needed")
@@ -243,7 +242,7 @@ def _end_jvm(gateway: Any) -> None:
     _end_parent()
 
 
-def _gateway(conf: SparkConf, options: Path, verbose: bool, cancelled: Callable[[], bool]) -> Any:
+def _gateway(conf: SparkConf, verbose: bool, cancelled: Callable[[], bool]) -> Any:
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     check_java()
@@ -251,7 +250,7 @@ def _gateway(conf: SparkConf, options: Path, verbose: bool, cancelled: Callable[
     output_path = None if verbose else OUTPUT.open()
     try:
         stderr = None if verbose else OUTPUT.descriptor
-        return spark_jvm.launch(settings, environment, options, stderr, cancelled)
+        return spark_jvm.launch(settings, environment, stderr, cancelled)
     except (spark_jvm.JavaExited, OSError) as error:
         _end_parent()
         output = "" if output_path is None else Path(output_path).read_text(errors="replace")
