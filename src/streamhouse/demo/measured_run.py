@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sys
 import threading
@@ -18,7 +19,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from streamhouse.cli.table_view import TableView
-from streamhouse.demo.driver import Check, DemoPage
+from streamhouse.demo.driver import Check, DemoPage, process_tree
 from streamhouse.demo.latency import ages_text
 from streamhouse.demo.scenario import DemoScenario, ScriptedSteps
 from streamhouse.errors import StreamhouseError, TableError
@@ -90,7 +91,7 @@ def measure(
     try:
         print_progress("starting the pipeline")
         scenario.start()
-        first = wait_for_first_result(scenario, scenario.result, check)
+        first = wait_for_first_result(scenario, check)
         changes = scenario.begin(seconds)
         try:
             minutes = _run_steps(scenario, seconds, first, kills, changes, check)
@@ -136,10 +137,10 @@ def _recovery(scenario: DemoScenario, kills: Kills | None) -> dict[str, Any]:
     }
 
 
-def wait_for_first_result(scenario: DemoScenario, name: str, check: Check) -> float:
+def wait_for_first_result(scenario: DemoScenario, check: Check) -> float:
     """Wait until the first result can be read; returns when that was (epoch seconds).
 
-    `name` is that of the result in an error. `check` is called at each step.
+    `check` is called at each step.
     """
     deadline = time.monotonic() + FIRST_RESULT_S
     while True:
@@ -150,7 +151,7 @@ def wait_for_first_result(scenario: DemoScenario, name: str, check: Check) -> fl
             return first
         if time.monotonic() > deadline:
             raise StreamhouseError(
-                f"the {name} is still empty after {FIRST_RESULT_S:.0f} s; see {scenario.log}"
+                f"the {scenario.result} is still empty after {FIRST_RESULT_S:.0f} s; see {scenario.log}"
             )
         time.sleep(_PAUSE_S)
 
@@ -205,7 +206,7 @@ class PeakMemory:
 
     def __init__(self, pid: int | None = None) -> None:
         self.peak_mb = 0.0
-        self._root = psutil.Process(pid)
+        self._pid = pid or os.getpid()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="peak-memory", daemon=True)
         self._thread.start()
@@ -219,17 +220,11 @@ class PeakMemory:
         pause = _EVERY_S
         while not self._stopped.wait(pause):
             began, total = time.monotonic(), 0
-            for process in self._processes():
+            for process in process_tree(self._pid):
                 with contextlib.suppress(psutil.Error):
                     total += _memory(process)
             self.peak_mb = max(self.peak_mb, total / 2**20)
             pause = max(_EVERY_S, _PAUSE_FACTOR * (time.monotonic() - began))
-
-    def _processes(self) -> list[psutil.Process]:
-        try:
-            return [self._root, *self._root.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
 
 
 def _memory(process: psutil.Process) -> int:
@@ -335,7 +330,7 @@ class LiveScreen:
                 passed = f"{time.monotonic() - began:.0f} s"
                 status.update(f"{self._scenario.starting} … {passed}")
 
-            wait_for_first_result(self._scenario, self._scenario.result, check)
+            wait_for_first_result(self._scenario, check)
 
     def _draw_until_end(self, changes: ScriptedSteps) -> None:
         started = time.monotonic()

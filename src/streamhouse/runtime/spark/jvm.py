@@ -17,7 +17,6 @@ it and its jars, and ignores one that does not.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import shutil
@@ -35,7 +34,6 @@ from pyspark.java_gateway import launch_gateway
 from streamhouse.options import table_of
 from streamhouse.paimon.java import class_archive
 from streamhouse.paimon.java.installed_java import java_command
-from streamhouse.paimon.java.jars import cache_folder
 
 _SERVER = "org.apache.spark.api.python.PythonGatewayServer"
 NEEDS_SUBMIT = (
@@ -63,7 +61,6 @@ _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _POLL_S = 0.01
 
 
-_SILENT = " ".join(class_archive.SILENT)
 OUT_VARIABLE = "STREAMHOUSE_CLASS_ARCHIVE_OUT"
 """Environment variable: the file that the JVM writes its archive to, instead of using one."""
 
@@ -163,17 +160,11 @@ def _connected(process: subprocess.Popen[bytes], port: int, secret: str) -> Any:
 
 def java_options(path: Path) -> str:
     """Options for Spark's JVM: use the archive at `path`, or make the one `OUT_VARIABLE` names."""
-    out = os.environ.get(OUT_VARIABLE)
-    if out is not None:
-        return f'"-XX:ArchiveClassesAtExit={out}" {_SILENT}'
-    return f'"-XX:SharedArchiveFile={path}" {_SILENT}' if path.is_file() else ""
+    return " ".join(f'"{word}"' for word in class_archive.options(OUT_VARIABLE, path))
 
 
 def archive_path() -> Path:
     """The archive's path for this version of Spark and Java, whether it exists or not."""
-    java = shutil.which(java_command()) or "java"
-    release = Path(os.path.realpath(java)).parent.parent / "release"
-    parts = [pyspark.__version__, classpath(), os.path.realpath(java)]
-    parts.append(release.read_text() if release.is_file() else "")
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-    return cache_folder().parent / "classes" / f"spark-{pyspark.__version__}-{digest}.jsa"
+    version = pyspark.__version__
+    parts = [version, classpath(), *class_archive.this_java()]
+    return class_archive.cached(f"spark-{version}", parts)
