@@ -151,7 +151,8 @@ def wait_for_first_result(scenario: DemoScenario, check: Check) -> float:
             return first
         if time.monotonic() > deadline:
             raise StreamhouseError(
-                f"the {scenario.result} is still empty after {FIRST_RESULT_S:.0f} s; see {scenario.log}"
+                f"the {scenario.result} is still empty after {FIRST_RESULT_S:.0f} s; see "
+                f"{scenario.log}"
             )
         time.sleep(_PAUSE_S)
 
