@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _POLL_SECONDS = 0.2
 
@@ -23,11 +23,6 @@ def balanced(weights: Sequence[int], tasks: int) -> list[int]:
         assignment[item] = lightest
         sums[lightest] += weights[item] + 1
     return assignment
-
-
-def slots(spark: SparkSession) -> int:
-    """How many tasks Spark runs at the same time."""
-    return int(spark.sparkContext.defaultParallelism)
 
 
 def collected(frame: DataFrame, title: str, tasks: int) -> list[Any]:

@@ -5,6 +5,7 @@ On a terminal, a line has the progress of snapshots.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from streamhouse.runtime.query_description import QueryDescription
 
 
+_LOG = logging.getLogger("streamhouse.status")
 EVERY_S = 10.0
 _EVERY_S = 0.5
 
@@ -74,7 +76,7 @@ class RunReports:
             self._output.ended(outcome, self._progress(with_lag=False))
 
     def _progress(self, with_lag: bool) -> list[QueryStatus]:
-        return [query_status(query, _lag(query) if with_lag else None) for query in self._queries]
+        return [query_status(query, lag_of(query) if with_lag else None) for query in self._queries]
 
 
 def query_status(query: ReportedQuery, lag: Lag | None) -> QueryStatus:
@@ -85,10 +87,12 @@ def query_status(query: ReportedQuery, lag: Lag | None) -> QueryStatus:
     )
 
 
-def _lag(query: ReportedQuery) -> Lag | None:
+def lag_of(query: ReportedQuery) -> Lag | None:
+    """How far a query is behind its sources; None if that is unknown."""
     try:
         return query.progress.lag()
-    except Exception:  # noqa: BLE001  # the query itself reports the error
+    except Exception as error:  # noqa: BLE001  # the query itself reports the error
+        _LOG.info("the lag of %s is unknown: %s", query.description.part, error)
         return None
 
 
