@@ -21,14 +21,25 @@ _REPORTED = ("name", "target", "rows", "rows_per_second", "lag", "bad_records", 
 """What a report has of each query, as JSON."""
 
 
-class TextOutput(RunOutput):
-    """Prints results on standard output; notices and reports on standard error."""
+class StartOutput(RunOutput):
+    """Prints the start only, for a command with progress reports of its own."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
 
     def notice(self, text: str) -> None:
         notice(text)
+
+    def starting(self) -> None:
+        print_stderr("starting Spark …")
+
+    def running(self, queries: int) -> None:
+        run = "query runs" if queries == 1 else "queries run"
+        print_stderr(f"{queries} {run} after {time.monotonic() - self._began:.1f} s")
+
+
+class TextOutput(StartOutput):
+    """Prints results on standard output; notices and reports on standard error."""
 
     def rows(self, reader: pa.RecordBatchReader) -> None:
         from streamhouse.cli.output import write_table
@@ -46,29 +57,12 @@ class TextOutput(RunOutput):
             print(f"{kind}  " + "  ".join(f"{name}={value}" for name, value in pairs))
         sys.stdout.flush()
 
-    def starting(self) -> None:
-        print_stderr("starting Spark …")
-
-    def running(self, queries: int) -> None:
-        run = "query runs" if queries == 1 else "queries run"
-        print_stderr(f"{queries} {run} after {time.monotonic() - self._began:.1f} s")
-
     def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         print_stderr(progress_text(seconds, queries))
 
     def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
         rows = ", ".join(f"{_rows(count)} into {name}" for name, count in totals(queries).items())
         print_stderr(f"{outcome}: {rows}{_bad_text(queries)}")
-
-
-class StartOutput(TextOutput):
-    """Prints the start only, for a command with progress reports of its own."""
-
-    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
-        pass
-
-    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
-        pass
 
 
 class JsonOutput(RunOutput):
