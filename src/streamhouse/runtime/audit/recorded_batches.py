@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from streamhouse.errors import StreamhouseError, TableError
@@ -64,10 +65,8 @@ class RecordedBatches:
 
     @cached_property
     def of_query(self) -> Mapping[str, list[Batch]]:
-        queries: dict[str, list[Batch]] = {}
-        for batch in self.batches:
-            queries.setdefault(batch.query_id, []).append(batch)
-        return queries
+        by_query = groupby(self.batches, key=lambda batch: batch.query_id)
+        return {user: list(batches) for user, batches in by_query}
 
     @property
     def last(self) -> Mapping[str, Batch]:

@@ -62,7 +62,7 @@ class MaterializedViews:
         name = ".".join(full[1:])
         if self._session.view(full) is not None:
             raise TableError(f"view {name}: there is a view of that name; DROP VIEW it first")
-        inputs = self.inputs(full)
+        inputs = ViewInputTables(self._session, full)
         text = with_full_names(statement.query, inputs.stored_name)
         stored = StoredView(
             text, statement.freshness_s, statement.full,
@@ -111,10 +111,6 @@ class MaterializedViews:
             number += 1
             name = (*full[:2], f"{full[2]}_{number}")
         return name
-
-    def inputs(self, view: Name) -> ViewInputTables:
-        """Resolves the names in the query of a view, or of a table that is kept like one."""
-        return ViewInputTables(self._session, view)
 
     def alter(self, statement: AlterMaterializedView) -> None:
         """Run SUSPEND, RESUME or SET FRESHNESS."""

@@ -8,6 +8,7 @@ from streamhouse.lookup.strategies.selection import refresh_rule
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.operators.trees.drawing import drawn, whole_reason
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.runtime.statements.insert_plan import (
     lookup_strategies,
     plan_insert,
@@ -47,7 +48,7 @@ def _lines(session: Session, inner: syntax.Statement) -> list[str]:
         staged = staged_join(session, inner, full)
         if staged is not None:
             return _staged_lines(session, staged)
-        inputs = session.materialized.inputs(full)
+        inputs = ViewInputTables(session, full)
         plan = plan_view(inner.query, inputs, inner.columns, inner.primary_key)
         return view_lines(full, plan)
     raise UnsupportedSqlError("EXPLAIN takes an INSERT, a SELECT, or CREATE MATERIALIZED VIEW")

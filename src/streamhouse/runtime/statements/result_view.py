@@ -78,7 +78,7 @@ def kept_result(
     if (appended or keeps_result(target)) and not statement.partition:
         # Several queries may append to a table, and each has input tables of its own.
         own = session.result_table(result_name(target.name, "view")) if appended else target.name
-        inputs = session.materialized.inputs(own)
+        inputs = ViewInputTables(session, own)
 
         def planned(closed: bool) -> ViewPlan:
             return plan_view_into(statement.query, inputs, target, given, closed)
@@ -210,7 +210,7 @@ def _view(
 ) -> ResultView:
     """The view of a result, `session.result_table(name)`; `closed` as for `plan_view`."""
     full = session.result_table(name)
-    inputs = session.materialized.inputs(full)
+    inputs = ViewInputTables(session, full)
     plan = plan_view(statement.query, inputs, columns, key, closed)
     return ResultView(
         CreateMaterializedView(
