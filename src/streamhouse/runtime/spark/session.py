@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -247,19 +246,14 @@ def _gateway(conf: SparkConf, verbose: bool, cancelled: Callable[[], bool]) -> A
         return SparkContext._gateway
     check_java()
     settings, environment = dict(conf.getAll()), _environment()
-    output_path = None if verbose else OUTPUT.open()
     try:
-        stderr = None if verbose else OUTPUT.descriptor
+        stderr = None if verbose else OUTPUT.open()
         return spark_jvm.launch(settings, environment, stderr, cancelled)
     except (spark_jvm.JavaExited, OSError) as error:
         _end_parent()
-        output = "" if output_path is None else Path(output_path).read_text(errors="replace")
-        lines = output.strip().splitlines()
+        lines = [] if verbose else OUTPUT.tail().strip().splitlines()
         reason = lines[0] if lines else str(error) or "Java has ended"
         raise StreamhouseError(f"Spark did not start: {reason}") from error
-    finally:
-        if output_path is not None:
-            os.unlink(output_path)
 
 
 def _environment() -> dict[str, str]:
