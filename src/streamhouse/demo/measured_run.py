@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import sys
@@ -35,10 +36,10 @@ _BOARD_LINES, _OWN_LINES = 7, 4
 class Kills:
     """SIGKILLs the driver repeatedly, each time about `every_s` seconds after it has recovered.
 
-    Halfway between two kills it kills only the Java sidecar, if one runs.
+    By default it never does. Halfway between two kills it kills only the Java sidecar, if one runs.
     """
 
-    every_s: float
+    every_s: float = math.inf
     times: list[float] = field(default_factory=list)
     sidecars: int = 0
     _next: float | None = None
@@ -66,6 +67,16 @@ class Kills:
                 return f"SIGKILL number {self.sidecars} of the Java sidecar"
         return None
 
+    def report(self, scenario: DemoScenario) -> dict[str, Any]:
+        """How often the driver and the sidecar were killed, and the longest recovery."""
+        commits = [(at, scenario.clock.first_after(at)) for at in self.times]
+        recoveries = [commit - at for at, commit in commits if commit is not None]
+        return {
+            "restarts": len(self.times),
+            "sidecar_kills": self.sidecars,
+            "recovery_s": round(max(recoveries), 2) if recoveries else None,
+        }
+
 
 def print_progress(text: str | None) -> None:
     """Write a line to standard error, unless the text is empty or None."""
@@ -79,9 +90,7 @@ FIRST_RESULT_S = 180.0
 """How long the first result of a demo may take."""
 
 
-def measure(
-    scenario: DemoScenario, seconds: float, kills: Kills | None, check: Check
-) -> dict[str, Any]:
+def measure(scenario: DemoScenario, seconds: float, kills: Kills, check: Check) -> dict[str, Any]:
     """Run a demo for `seconds`, then verify its results; returns the report.
 
     `check` is called at each step. If it raises `KeyboardInterrupt`, the driver is stopped cleanly,
@@ -107,7 +116,7 @@ def measure(
         raise
     print_progress(scenario.verification)
     peak_mb = round(memory.stop())
-    recovery = _recovery(scenario, kills)
+    recovery = kills.report(scenario)
     return {**scenario.report(changes), **recovery, "peak_rss_mb": peak_mb, "minutes": minutes}
 
 
@@ -123,18 +132,6 @@ def _drain(scenario: DemoScenario, changes: ScriptedSteps, check: Check) -> None
     for message in changes.finish():
         check()
         print_progress(message)
-
-
-def _recovery(scenario: DemoScenario, kills: Kills | None) -> dict[str, Any]:
-    """How often the driver and the sidecar were killed, and how long the driver took to recover."""
-    times = kills.times if kills else []
-    commits = [(at, scenario.clock.first_after(at)) for at in times]
-    recoveries = [commit - at for at, commit in commits if commit is not None]
-    return {
-        "restarts": len(times),
-        "sidecar_kills": kills.sidecars if kills else 0,
-        "recovery_s": round(max(recoveries), 2) if recoveries else None,
-    }
 
 
 def wait_for_first_result(scenario: DemoScenario, check: Check) -> float:
@@ -161,7 +158,7 @@ def _run_steps(
     scenario: DemoScenario,
     seconds: float,
     first: float,
-    kills: Kills | None,
+    kills: Kills,
     changes: ScriptedSteps,
     check: Check,
 ) -> list[dict[str, float] | None]:
@@ -175,7 +172,7 @@ def _run_steps(
     while (passed := time.time() - first) < seconds:
         check()
         scenario.raise_if_failed()
-        for message in (kills.step(scenario) if kills else None, changes.step()):
+        for message in (kills.step(scenario), changes.step()):
             print_progress(message)
         if passed - reported >= _PROGRESS_EVERY_S:
             reported = passed
@@ -242,7 +239,7 @@ class LiveScreen:
 
     _scenario: DemoScenario
     _seconds: float | None
-    _kills: Kills | None
+    _kills: Kills
     _check: Check
     _page: DemoPage | None = None
     _console: Console = field(default_factory=Console)
@@ -340,7 +337,7 @@ class LiveScreen:
             while self._seconds is None or time.monotonic() - started < self._seconds:
                 self._check_and_print_address()
                 self._scenario.raise_if_failed()
-                for message in (self._kills and self._kills.step(self._scenario), changes.step()):
+                for message in (self._kills.step(self._scenario), changes.step()):
                     if message:
                         self._add_message(message)
                 self._update()

@@ -92,7 +92,7 @@ def demo(
             raise OptionError(f"--{name}: {rate} is too small; the least is 1")
     prepare(print_progress)
     stop = StopSignal((*SIGNALS, signal.SIGHUP), at_once=_kill_all)
-    kills = None if kill_every is None else Kills(kill_every)
+    kills = Kills() if kill_every is None else Kills(kill_every)
     with_page = not as_json if page is None else page
     with _location(warehouse) as location:
         running: DemoScenario
@@ -153,7 +153,7 @@ def _location(warehouse: str) -> Iterator[str | None]:
 def _report(
     scenario: DemoScenario,
     seconds: float,
-    kills: Kills | None,
+    kills: Kills,
     check: Check,
     page: DemoPage | None,
 ) -> None:
