@@ -28,6 +28,7 @@ import pyarrow as pa
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
+from streamhouse.runtime.run_output import RunOutput
 
 CUSTOMERS = 10_000
 COUNTRIES = 50
@@ -62,15 +63,11 @@ JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c ON o.customer_id = c.id;
 """
 
 
-class Quiet:
+class Quiet(RunOutput):
     """A printer for scripts whose output nobody reads."""
 
     def notice(self, text: str) -> None:
         print(text, file=sys.stderr)
-
-    def rows(self, reader: pa.RecordBatchReader) -> None: ...
-
-    def changes(self, batch: pa.RecordBatch) -> None: ...
 
 
 def run_script(text: str, name: str, warehouse: str, **how: Any) -> None:

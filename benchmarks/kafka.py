@@ -35,6 +35,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from streamhouse.demo.kafka.broker import KafkaBroker
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.run_output import RunOutput
 
 GOALS = {"read": 1.0, "write": 0.5}
 UNITS = {
@@ -73,15 +74,11 @@ INSERT INTO outgoing SELECT * FROM numbers;
 """
 
 
-class Quiet:
+class Quiet(RunOutput):
     """A printer for scripts whose output nobody reads."""
 
     def notice(self, text: str) -> None:
         print(text, file=sys.stderr)
-
-    def rows(self, reader: pa.RecordBatchReader) -> None: ...
-
-    def changes(self, batch: pa.RecordBatch) -> None: ...
 
 
 def message(number: int) -> bytes:

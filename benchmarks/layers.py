@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from streamhouse.demo.measured_run import measure
+from streamhouse.demo.measured_run import Kills, measure
 from streamhouse.demo.membership.scenario import Membership
 from streamhouse.demo.revenue.scenario import Scenario
 
@@ -34,13 +34,13 @@ def check() -> None:
 def layers(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """What `streamhouse demo membership --json` prints."""
     with Membership(folder, given.changes) as world:
-        return measure(world, given.seconds, None, check)
+        return measure(world, given.seconds, Kills(), check)
 
 
 def hops(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """What `streamhouse demo --json` prints."""
     with Scenario(folder, given.orders) as scenario:
-        return measure(scenario, given.seconds, None, check)
+        return measure(scenario, given.seconds, Kills(), check)
 
 
 def metrics(name: str, found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -69,7 +69,7 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
         Scenario(Path(folder), given.rate) as scenario,
     ):
         scenario.start()
-        wait_for_first_result(scenario, "view", check)
+        wait_for_first_result(scenario, check)
         run(scenario, given.pause)
         took: dict[str, list[float]] = {}
         # In this order: the first driver that is killed alone has a JVM of its own.

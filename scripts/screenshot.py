@@ -58,7 +58,7 @@ def main() -> None:
         DemoPage(scenario.warehouse.path, scenario.folder, VIEW) as page,
     ):
         scenario.start()
-        wait_for_first_result(scenario, "view", go_on)
+        wait_for_first_result(scenario, go_on)
         started = time.monotonic()
         picture(page.wait(go_on), scenario, target)
         scenario.driver.stop()

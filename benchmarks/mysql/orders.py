@@ -16,6 +16,7 @@ import pymysql
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.run_output import RunOutput
 
 RUN_SECONDS = 900
 SERVER = (
@@ -65,15 +66,11 @@ FROM orders
 """
 
 
-class Quiet:
+class Quiet(RunOutput):
     """A printer for scripts whose output nobody reads."""
 
     def notice(self, text: str) -> None:
         print(text, file=sys.stderr)
-
-    def rows(self, reader: pa.RecordBatchReader) -> None: ...
-
-    def changes(self, batch: pa.RecordBatch) -> None: ...
 
 
 def script(port: int, target: str, name: str, options: str) -> str:

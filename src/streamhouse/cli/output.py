@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Iterable, Sequence
 from typing import IO, Any
 
@@ -72,15 +73,23 @@ def grid(
     return table
 
 
-def listing(heads: Sequence[str], numbers: Container[str]) -> Any:
-    """A `rich` table without rows; the columns `numbers` are right-aligned, long texts wrapped."""
+def print_listing(
+    heads: Sequence[str], numbers: Container[str], rows: Iterable[Iterable[str | tuple[str, str]]]
+) -> None:
+    """Print rows of texts, or of pairs of text and style, to standard output.
+
+    The columns `numbers` are right-aligned, long texts wrapped.
+    """
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.ROUNDED)
     for head in heads:
         table.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
-    return table
+    for row in rows:
+        table.add_row(*(Text(*((cell,) if isinstance(cell, str) else cell)) for cell in row))
+    print_wide(table, sys.stdout)
 
 
 def null() -> Any:

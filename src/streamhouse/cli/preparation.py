@@ -10,8 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from streamhouse.errors import StreamhouseError
@@ -88,21 +88,17 @@ def prepare(report: Callable[[str], None]) -> Mapping[str, object]:
     from streamhouse.paimon.java.jars import paimon_jar
     from streamhouse.runtime.class_archive_maker import missing_archives
 
-    with _report_duration("Paimon's Java core", report):
+    def told(what: str) -> AbstractContextManager[None]:
+        return ticking(
+            lambda seconds: report(f"{what} … {seconds:.0f} s"), _FIRST_LINE_AFTER_S, _LINE_EVERY_S
+        )
+
+    with told("Paimon's Java core"):
         jar = str(paimon_jar())
     reason = None
     if missing_archives():
-        with _report_duration("making class archives, for quicker starts", report):
+        with told("making class archives, for quicker starts"):
             reason = make_archives()
     if reason is not None:
         report(f"left out, starts will be slower: {reason}")
     return {"jar": jar, "archives": reason is None}
-
-
-@contextmanager
-def _report_duration(what: str, report: Callable[[str], None]) -> Iterator[None]:
-    """Report the duration of a `with` block after two seconds, and then every ten."""
-    with ticking(
-        lambda seconds: report(f"{what} … {seconds:.0f} s"), _FIRST_LINE_AFTER_S, _LINE_EVERY_S
-    ):
-        yield

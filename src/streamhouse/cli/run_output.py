@@ -8,10 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamhouse.runtime.run_output import Outcome, RunOutput
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamhouse.runtime.monitoring.run_reports import Outcome
     from streamhouse.runtime.monitoring.status import QueryStatus
     from streamhouse.source import Lag
 
@@ -20,30 +21,25 @@ _REPORTED = ("name", "target", "rows", "rows_per_second", "lag", "bad_records", 
 """What a report has of each query, as JSON."""
 
 
-class _StartOutput:
-    """Measures the time since it was made; shows the first call of `starting` only."""
+class StartOutput(RunOutput):
+    """Prints the start only, for a command with progress reports of its own."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._shown = False
-
-    def starting(self) -> None:
-        if not self._shown:
-            self._shown = True
-            self._show_start()
-
-    def _show_start(self) -> None:
-        raise NotImplementedError
-
-    def _took_s(self) -> float:
-        return time.monotonic() - self._began
-
-
-class TextOutput(_StartOutput):
-    """Prints results on standard output; notices and reports on standard error."""
 
     def notice(self, text: str) -> None:
         notice(text)
+
+    def starting(self) -> None:
+        print_stderr("starting Spark …")
+
+    def running(self, queries: int) -> None:
+        run = "query runs" if queries == 1 else "queries run"
+        print_stderr(f"{queries} {run} after {time.monotonic() - self._began:.1f} s")
+
+
+class TextOutput(StartOutput):
+    """Prints results on standard output; notices and reports on standard error."""
 
     def rows(self, reader: pa.RecordBatchReader) -> None:
         from streamhouse.cli.output import write_table
@@ -61,13 +57,6 @@ class TextOutput(_StartOutput):
             print(f"{kind}  " + "  ".join(f"{name}={value}" for name, value in pairs))
         sys.stdout.flush()
 
-    def _show_start(self) -> None:
-        print_stderr("starting Spark …")
-
-    def running(self, queries: int) -> None:
-        run = "query runs" if queries == 1 else "queries run"
-        print_stderr(f"{queries} {run} after {self._took_s():.1f} s")
-
     def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         print_stderr(progress_text(seconds, queries))
 
@@ -75,22 +64,12 @@ class TextOutput(_StartOutput):
         rows = ", ".join(f"{_rows(count)} into {name}" for name, count in totals(queries).items())
         print_stderr(f"{outcome}: {rows}{_bad_text(queries)}")
 
-    def failed(self, message: str) -> None:
-        """The command itself prints the error."""
 
-
-class StartOutput(TextOutput):
-    """Prints the start only, for a command with progress reports of its own."""
-
-    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
-        pass
-
-    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
-        pass
-
-
-class JsonOutput(_StartOutput):
+class JsonOutput(RunOutput):
     """Prints one JSON object a line on standard output; its key `event` says what it is."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
 
     def notice(self, text: str) -> None:
         _print_json("notice", text=text)
@@ -110,11 +89,11 @@ class JsonOutput(_StartOutput):
         for kind, row in zip(kinds, values, strict=True):
             _print_json("change", rowkind=kind, row=row)
 
-    def _show_start(self) -> None:
+    def starting(self) -> None:
         _print_json("starting")
 
     def running(self, queries: int) -> None:
-        _print_json("running", queries=queries, took_s=round(self._took_s(), 2))
+        _print_json("running", queries=queries, took_s=round(time.monotonic() - self._began, 2))
 
     def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         _print_json("progress", seconds=round(seconds, 1), queries=list(map(_record, queries)))
@@ -127,9 +106,6 @@ class JsonOutput(_StartOutput):
 
     def failed(self, message: str) -> None:
         _print_json("failed", error=message)
-
-
-RunOutput = TextOutput | JsonOutput
 
 
 def totals(queries: Sequence[QueryStatus]) -> Mapping[str, int]:

@@ -68,7 +68,7 @@ class Driver:
             if driver_only:
                 self._process.kill()
             else:
-                for process in _tree(self._process.pid):
+                for process in process_tree(self._process.pid):
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.kill()
             self._process.wait()
@@ -77,7 +77,7 @@ class Driver:
     def kill_sidecar(self) -> bool:
         """SIGKILL the driver's Java sidecar; returns whether there was one."""
         killed = False
-        for process in [] if self._process is None else _tree(self._process.pid):
+        for process in [] if self._process is None else process_tree(self._process.pid):
             with contextlib.suppress(psutil.Error):
                 if _SIDECAR in process.cmdline():
                     process.kill()
@@ -113,7 +113,7 @@ def start_command(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _tree(pid: int) -> list[psutil.Process]:
+def process_tree(pid: int) -> list[psutil.Process]:
     """A process and its descendants; a process group would lack Spark's workers."""
     try:
         root = psutil.Process(pid)

@@ -6,8 +6,8 @@ import contextlib
 import math
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import numpy as np
@@ -82,27 +82,6 @@ class SnapshotClock:
             last = max(last, latest)
 
 
-class AgeHistogram:
-    """A histogram of ages in whole milliseconds; its size does not depend on their number."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
-
-    def add(self, ages_ms: npt.NDArray[np.float64]) -> None:
-        """Add ages; negative ones count as 0."""
-        self._counts.update(np.maximum(ages_ms, 0).round().astype(np.int64).tolist())
-
-    def percentiles(self) -> dict[str, float] | None:
-        """Milliseconds `p50`, `p99` and `max`; None without any age."""
-        if not self._counts:
-            return None
-        ages, counts = zip(*sorted(self._counts.items()), strict=True)
-        below = np.cumsum(counts)
-        places = np.searchsorted(below, below[-1] * np.array([0.5, 0.99]))
-        p50, p99 = (float(ages[place]) for place in places)
-        return {"p50": p50, "p99": p99, "max": float(ages[-1])}
-
-
 class Latencies:
     """The ages of rows when they could be read; thread-safe.
 
@@ -113,38 +92,46 @@ class Latencies:
     def __init__(self, skip_s: float, portions: int) -> None:
         self._skip_ms = skip_s * 1000
         self._first_made = math.inf
-        self._all, self._window = AgeHistogram(), AgeHistogram()
-        self._recent: deque[npt.NDArray[np.float64]] = deque(maxlen=portions)
+        self._all: list[npt.NDArray[np.float32]] = []
+        self._window: list[npt.NDArray[np.float32]] = []
+        self._recent: deque[npt.NDArray[np.float32]] = deque(maxlen=portions)
         self._lock = threading.Lock()
 
     def add(self, made_ms: npt.NDArray[np.float64], seen_ms: float) -> None:
         """Add rows by the times at which they were made, and when they could be read."""
         with self._lock:
             self._first_made = min(self._first_made, float(made_ms.min()))
-            ages = seen_ms - made_ms
+            ages = np.maximum(seen_ms - made_ms, 0).astype(np.float32)
             self._recent.append(ages)
             counted = ages[made_ms >= self._first_made + self._skip_ms]
-            self._all.add(counted)
-            self._window.add(counted)
+            self._all.append(counted)
+            self._window.append(counted)
 
     def percentiles(self) -> dict[str, float] | None:
         """Milliseconds `p50`, `p99` and `max` over all rows that count; None if there are none."""
         with self._lock:
-            return self._all.percentiles()
+            return _percentiles(self._all)
 
     def recent(self) -> dict[str, float] | None:
         """The same over the last rows."""
-        ages = AgeHistogram()
         with self._lock:
-            for portion in self._recent:
-                ages.add(portion)
-        return ages.percentiles()
+            return _percentiles(self._recent)
 
     def window(self) -> dict[str, float] | None:
         """The same over the rows since the last call."""
         with self._lock:
-            window, self._window = self._window, AgeHistogram()
-        return window.percentiles()
+            window, self._window = self._window, []
+        return _percentiles(window)
+
+
+def _percentiles(portions: Iterable[npt.NDArray[np.float32]]) -> dict[str, float] | None:
+    ages = np.concatenate([np.empty(0, np.float32), *portions])
+    if not len(ages):
+        return None
+    p50, p99 = np.percentile(ages, [50, 99])
+    return {
+        name: float(round(age)) for name, age in (("p50", p50), ("p99", p99), ("max", ages.max()))
+    }
 
 
 def ages_text(ages: dict[str, float] | None) -> str:

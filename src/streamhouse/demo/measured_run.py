@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import random
 import sys
 import threading
@@ -18,7 +20,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from streamhouse.cli.table_view import TableView
-from streamhouse.demo.driver import Check, DemoPage
+from streamhouse.demo.driver import Check, DemoPage, process_tree
 from streamhouse.demo.latency import ages_text
 from streamhouse.demo.scenario import DemoScenario, ScriptedSteps
 from streamhouse.errors import StreamhouseError, TableError
@@ -34,32 +36,27 @@ _BOARD_LINES, _OWN_LINES = 7, 4
 class Kills:
     """SIGKILLs the driver repeatedly, each time about `every_s` seconds after it has recovered.
 
-    Halfway between two kills it kills only the Java sidecar, if one runs.
+    By default it never does. Halfway between two kills it kills only the Java sidecar, if one runs.
     """
 
-    every_s: float
+    every_s: float = math.inf
     times: list[float] = field(default_factory=list)
-    recoveries: list[float] = field(default_factory=list)
     sidecars: int = 0
     _next: float | None = None
     _sidecar: float = 0.0
 
     def step(self, scenario: DemoScenario) -> str | None:
         """Kill and restart if it is time; returns a message for the user, if any."""
-        if len(self.recoveries) < len(self.times):
-            recovered = scenario.clock.first_after(self.times[-1])
-            if recovered is None:
-                return None
-            self.recoveries.append(recovered - self.times[-1])
-            self._next = None
         now = time.time()
         if self._next is None:
-            if scenario.clock.first_after(0) is not None:
+            last = self.times[-1] if self.times else 0
+            if scenario.clock.first_after(last) is not None:
                 pause = self.every_s * random.uniform(0.75, 1.25)
                 self._next, self._sidecar = now + pause, now + pause / 2
             return None
         if now >= self._next:
             self.times.append(now)
+            self._next = None
             scenario.driver.kill()
             scenario.start()
             return f"SIGKILL number {len(self.times)}: restarting the driver"
@@ -69,6 +66,16 @@ class Kills:
                 self.sidecars += 1
                 return f"SIGKILL number {self.sidecars} of the Java sidecar"
         return None
+
+    def report(self, scenario: DemoScenario) -> dict[str, Any]:
+        """How often the driver and the sidecar were killed, and the longest recovery."""
+        commits = [(at, scenario.clock.first_after(at)) for at in self.times]
+        recoveries = [commit - at for at, commit in commits if commit is not None]
+        return {
+            "restarts": len(self.times),
+            "sidecar_kills": self.sidecars,
+            "recovery_s": round(max(recoveries), 2) if recoveries else None,
+        }
 
 
 def print_progress(text: str | None) -> None:
@@ -83,9 +90,7 @@ FIRST_RESULT_S = 180.0
 """How long the first result of a demo may take."""
 
 
-def measure(
-    scenario: DemoScenario, seconds: float, kills: Kills | None, check: Check
-) -> dict[str, Any]:
+def measure(scenario: DemoScenario, seconds: float, kills: Kills, check: Check) -> dict[str, Any]:
     """Run a demo for `seconds`, then verify its results; returns the report.
 
     `check` is called at each step. If it raises `KeyboardInterrupt`, the driver is stopped cleanly,
@@ -95,7 +100,7 @@ def measure(
     try:
         print_progress("starting the pipeline")
         scenario.start()
-        first = wait_for_first_result(scenario, scenario.result, check)
+        first = wait_for_first_result(scenario, check)
         changes = scenario.begin(seconds)
         try:
             minutes = _run_steps(scenario, seconds, first, kills, changes, check)
@@ -111,7 +116,7 @@ def measure(
         raise
     print_progress(scenario.verification)
     peak_mb = round(memory.stop())
-    recovery = _recovery(scenario, kills)
+    recovery = kills.report(scenario)
     return {**scenario.report(changes), **recovery, "peak_rss_mb": peak_mb, "minutes": minutes}
 
 
@@ -129,22 +134,10 @@ def _drain(scenario: DemoScenario, changes: ScriptedSteps, check: Check) -> None
         print_progress(message)
 
 
-def _recovery(scenario: DemoScenario, kills: Kills | None) -> dict[str, Any]:
-    """How often the driver and the sidecar were killed, and how long the driver took to recover."""
-    times = kills.times if kills else []
-    commits = [(at, scenario.clock.first_after(at)) for at in times]
-    recoveries = [commit - at for at, commit in commits if commit is not None]
-    return {
-        "restarts": len(times),
-        "sidecar_kills": kills.sidecars if kills else 0,
-        "recovery_s": round(max(recoveries), 2) if recoveries else None,
-    }
-
-
-def wait_for_first_result(scenario: DemoScenario, name: str, check: Check) -> float:
+def wait_for_first_result(scenario: DemoScenario, check: Check) -> float:
     """Wait until the first result can be read; returns when that was (epoch seconds).
 
-    `name` is that of the result in an error. `check` is called at each step.
+    `check` is called at each step.
     """
     deadline = time.monotonic() + FIRST_RESULT_S
     while True:
@@ -155,7 +148,8 @@ def wait_for_first_result(scenario: DemoScenario, name: str, check: Check) -> fl
             return first
         if time.monotonic() > deadline:
             raise StreamhouseError(
-                f"the {name} is still empty after {FIRST_RESULT_S:.0f} s; see {scenario.log}"
+                f"the {scenario.result} is still empty after {FIRST_RESULT_S:.0f} s; see "
+                f"{scenario.log}"
             )
         time.sleep(_PAUSE_S)
 
@@ -164,7 +158,7 @@ def _run_steps(
     scenario: DemoScenario,
     seconds: float,
     first: float,
-    kills: Kills | None,
+    kills: Kills,
     changes: ScriptedSteps,
     check: Check,
 ) -> list[dict[str, float] | None]:
@@ -178,7 +172,7 @@ def _run_steps(
     while (passed := time.time() - first) < seconds:
         check()
         scenario.raise_if_failed()
-        for message in (kills.step(scenario) if kills else None, changes.step()):
+        for message in (kills.step(scenario), changes.step()):
             print_progress(message)
         if passed - reported >= _PROGRESS_EVERY_S:
             reported = passed
@@ -210,7 +204,7 @@ class PeakMemory:
 
     def __init__(self, pid: int | None = None) -> None:
         self.peak_mb = 0.0
-        self._root = psutil.Process(pid)
+        self._pid = pid or os.getpid()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="peak-memory", daemon=True)
         self._thread.start()
@@ -224,17 +218,11 @@ class PeakMemory:
         pause = _EVERY_S
         while not self._stopped.wait(pause):
             began, total = time.monotonic(), 0
-            for process in self._processes():
+            for process in process_tree(self._pid):
                 with contextlib.suppress(psutil.Error):
                     total += _memory(process)
             self.peak_mb = max(self.peak_mb, total / 2**20)
             pause = max(_EVERY_S, _PAUSE_FACTOR * (time.monotonic() - began))
-
-    def _processes(self) -> list[psutil.Process]:
-        try:
-            return [self._root, *self._root.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
 
 
 def _memory(process: psutil.Process) -> int:
@@ -251,7 +239,7 @@ class LiveScreen:
 
     _scenario: DemoScenario
     _seconds: float | None
-    _kills: Kills | None
+    _kills: Kills
     _check: Check
     _page: DemoPage | None = None
     _console: Console = field(default_factory=Console)
@@ -340,7 +328,7 @@ class LiveScreen:
                 passed = f"{time.monotonic() - began:.0f} s"
                 status.update(f"{self._scenario.starting} … {passed}")
 
-            wait_for_first_result(self._scenario, self._scenario.result, check)
+            wait_for_first_result(self._scenario, check)
 
     def _draw_until_end(self, changes: ScriptedSteps) -> None:
         started = time.monotonic()
@@ -349,7 +337,7 @@ class LiveScreen:
             while self._seconds is None or time.monotonic() - started < self._seconds:
                 self._check_and_print_address()
                 self._scenario.raise_if_failed()
-                for message in (self._kills and self._kills.step(self._scenario), changes.step()):
+                for message in (self._kills.step(self._scenario), changes.step()):
                     if message:
                         self._add_message(message)
                 self._update()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from streamhouse.demo.driver import Check, Driver
+from streamhouse.demo.driver import Check, Driver, start_command
 from streamhouse.demo.latency import Latencies, SnapshotClock, ages_text
 from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError, TableError
@@ -103,12 +103,14 @@ class ScriptedSteps:
     timeout_s: ClassVar[float] = 0.0
     """How long one step may take, restarts of the driver included."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, scenario: DemoScenario) -> None:
         self.done = False
         """Whether all steps are over, with the expected effects."""
         self.followed = False
         """Whether all steps that need the running pipeline are over."""
-        self._log = log
+        self._warehouse, self._log = scenario.warehouse, scenario.log
+        self._rows_of: tuple[object, ...] = ()
+        self._cached_rows: list[dict[str, Any]] = []
         self._started = time.monotonic()
         self._hurries = False
         self._job: Popen[bytes] | None = None
@@ -155,6 +157,34 @@ class ScriptedSteps:
                     f"the demo waited {self.timeout_s:.0f} s for {what}; see {self._log}"
                 )
             yield None
+
+    def _run(self, *words: str, log: Path | None = None) -> Iterator[None]:
+        """Run a `streamhouse` command, as an operator would."""
+        command, log = [*words, "--warehouse", self._warehouse.path], log or self._log
+        job = self._job = start_command(command, log)
+        yield from self._until(lambda: job.poll() is not None, f"`{words[0]}` to finish")
+        if job.returncode != 0:
+            raise StreamhouseError(
+                f"a step of the demo failed: streamhouse {' '.join(words)}; see {log}"
+            )
+
+    def _rows(self, name: str, column: str = "", value: object = None) -> list[dict[str, Any]]:
+        """The rows of a table, or those with a value in a column."""
+        only = {"method": "equal", "field": column, "literals": [value]} if column else None
+        try:
+            table = self._warehouse.table(name)
+            latest = table.latest_snapshot_id()
+            if latest is None:
+                return []
+            if (name, column, value, latest) != self._rows_of:
+                read = table.read(snapshot=latest, filter=only)
+                rows = [row for batch in read for row in batch.to_pylist()]
+                self._cached_rows = [r for r in rows if not column or r[column] == value]
+                self._rows_of = (name, column, value, latest)
+            return self._cached_rows
+        except StreamhouseError:
+            # The table does not exist yet, or its snapshot expired while it was read.
+            return []
 
 
 class DemoScenario(ABC):
@@ -244,7 +274,7 @@ class DemoScenario(ABC):
 
     def begin(self, seconds: float | None) -> ScriptedSteps:
         """Start what a run of so many seconds changes; returns the scripted changes."""
-        return ScriptedSteps(self.log)
+        return ScriptedSteps(self)
 
     def end(self) -> None:  # noqa: B027 - optional
         """End what changes the sources, if the pipeline is to be drained."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import re
-import time
 from collections.abc import Mapping
 
 from streamhouse.errors import OptionError
@@ -70,8 +69,3 @@ def timestamp_ms(key: str, text: str) -> int:
             f"argument '{key}': '{text}' is not a point in time; write it as "
             "'2026-01-31 12:00:00', or as milliseconds since 1970"
         ) from None
-
-
-def age_ms(key: str, older_than: str) -> int:
-    """How many milliseconds ago a point in time was; 0 for one in the future."""
-    return max(0, int(time.time() * 1000) - timestamp_ms(key, older_than))

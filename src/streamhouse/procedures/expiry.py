@@ -13,7 +13,7 @@ from streamhouse.errors import OptionError
 from streamhouse.paimon.java.expiry import shared_files
 from streamhouse.paimon.java.expiry.partitions import expire_partitions as expire_java_partitions
 from streamhouse.paimon.java.expiry.partitions import java_spec, spec_text
-from streamhouse.procedures.arguments import age_ms, parse_options, timestamp_ms
+from streamhouse.procedures.arguments import parse_options, timestamp_ms
 from streamhouse.procedures.bucket_entries import partition_specs
 from streamhouse.procedures.commit_messages import COMMIT_USER
 from streamhouse.procedures.consumers import refuse_if_held
@@ -85,7 +85,8 @@ def _limits(kind: str, older_than: str | None, max_deletes: int | None) -> dict[
     """The options for how old the expired ones are, and how many expire at once."""
     options = {}
     if older_than is not None:
-        options[f"{kind}.time-retained"] = f"{age_ms('older_than', older_than)} ms"
+        age_ms = int(time.time() * 1000) - timestamp_ms("older_than", older_than)
+        options[f"{kind}.time-retained"] = f"{max(0, age_ms)} ms"
     if max_deletes is not None:
         options["snapshot.expire.limit"] = str(max_deletes)
     return options

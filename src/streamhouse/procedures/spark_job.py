@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _POLL_SECONDS = 0.2
 
 
@@ -28,11 +25,6 @@ def balanced(weights: Sequence[int], tasks: int) -> list[int]:
     return assignment
 
 
-def slots(spark: SparkSession) -> int:
-    """How many tasks Spark runs at the same time."""
-    return int(spark.sparkContext.defaultParallelism)
-
-
 def collected(frame: DataFrame, title: str, tasks: int) -> list[Any]:
     """All rows of a job's result; a terminal shows how many of its tasks are done."""
     if not sys.stderr.isatty():
@@ -41,34 +33,29 @@ def collected(frame: DataFrame, title: str, tasks: int) -> list[Any]:
 
 
 def _watched(frame: DataFrame, title: str, tasks: int) -> list[Any]:
-    from pyspark import InheritableThread
     from rich.console import Console
     from rich.progress import Progress
 
     context = frame.sparkSession.sparkContext
     group = f"streamhouse-{uuid.uuid4()}"
-    rows: list[Any] = []
-    failed: list[BaseException] = []
-    done = threading.Event()
 
-    def run() -> None:
+    def collect() -> list[Any]:
+        context.setJobGroup(group, title)
+        return list(frame.collect())
+
+    with (
+        ThreadPoolExecutor(1) as pool,
+        Progress(console=Console(stderr=True), transient=True) as bar,
+    ):
+        job, task = pool.submit(collect), bar.add_task(title, total=tasks)
         try:
-            context.setJobGroup(group, title)
-            rows.extend(frame.collect())
-        except BaseException as error:  # noqa: BLE001  # raised again below
-            failed.append(error)
-        finally:
-            done.set()
-
-    thread = InheritableThread(target=run, daemon=True)
-    thread.start()
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=tasks)
-        while not done.wait(_POLL_SECONDS):
-            bar.update(task, completed=_completed(context, group, tasks))
-    if failed:
-        raise failed[0]
-    return rows
+            while not wait([job], _POLL_SECONDS).done:
+                bar.update(task, completed=_completed(context, group, tasks))
+        except BaseException:
+            # Else the pool would wait for the job.
+            context.cancelJobGroup(group)
+            raise
+        return job.result()
 
 
 def _completed(context: Any, group: str, tasks: int) -> int:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java import class_archive
-from streamhouse.runtime.spark import jvm as spark_jvm
-from streamhouse.runtime.spark.jvm import OUT_VARIABLE, archive_path, options_path
+from streamhouse.runtime.spark.jvm import OUT_VARIABLE, archive_path
 
 _MAKE_SECONDS = 300
 
@@ -72,7 +71,6 @@ def make(paths: Mapping[str, Path]) -> None:
     with tempfile.TemporaryDirectory(prefix="make-", dir=folder) as work:
         made = {variable: Path(work) / f"{variable}.jsa" for variable in paths}
         try:
-            spark_jvm.save_options(options_path(paths[OUT_VARIABLE]))
             process = subprocess.run(
                 [sys.executable, "-m", "streamhouse.runtime.class_archive_maker", "--train", work],
                 env={**os.environ, **{name: str(path) for name, path in made.items()}},
@@ -80,7 +78,7 @@ def make(paths: Mapping[str, Path]) -> None:
                 text=True,
                 timeout=_MAKE_SECONDS,
             )
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
+        except (OSError, subprocess.SubprocessError) as error:
             raise _failure(str(error)) from error
         if process.returncode or not all(path.is_file() for path in made.values()):
             lines = (process.stderr or process.stdout).strip().splitlines()
@@ -100,11 +98,12 @@ def _train(work: str) -> None:
     """Run the script in a JVM that writes its archive when it exits, and wait for the exit."""
     from pyspark import SparkContext
 
+    from streamhouse.runtime.run_output import RunOutput
     from streamhouse.runtime.script import ScriptOptions, ScriptRunner
     from streamhouse.sql.statements.script import parse_script
 
     options = ScriptOptions("train", {"warehouse": f"{work}/warehouse"}, until_caught_up=True)
-    ScriptRunner(options, _NullPrinter()).run(parse_script(SCRIPT))
+    ScriptRunner(options, RunOutput()).run(parse_script(SCRIPT))
     gateway = SparkContext._gateway
     context = SparkContext._active_spark_context
     assert gateway is not None and context is not None
@@ -134,16 +133,6 @@ def _train_core(work: str) -> None:
         execute(warehouse, f"ALTER TABLE {name} SET ({_FEW_SNAPSHOTS})")
         expire(java, warehouse.table(f"default.{name}"))
     java.close(_MAKE_SECONDS)
-
-
-class _NullPrinter:
-    """A `Printer` that prints nothing."""
-
-    def notice(self, text: str) -> None: ...
-
-    def rows(self, reader: object) -> None: ...
-
-    def changes(self, batch: object) -> None: ...
 
 
 def main() -> int:

@@ -16,14 +16,9 @@ from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.monitoring.reporter import Reporter
-from streamhouse.runtime.monitoring.run_reports import (
-    Outcome,
-    RunListener,
-    RunReports,
-    SilentListener,
-    SnapshotProgressLine,
-)
+from streamhouse.runtime.monitoring.run_reports import RunReports, SnapshotProgressLine
 from streamhouse.runtime.query_description import QueryProgress
+from streamhouse.runtime.run_output import Outcome, RunOutput
 from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.streaming.pacing import Pacing, Role
@@ -79,13 +74,13 @@ class Pipeline:
         stopped: Callable[[], bool],
         reporter: Reporter | None = None,
         notice: Callable[[str], None] = lambda text: None,
-        listener: RunListener | None = None,
+        output: RunOutput | None = None,
     ) -> None:
         self._options = spark
         self._notice = notice
         self._stopped = stopped
         self._reporter = reporter
-        self._reports = RunReports(listener or SilentListener())
+        self._reports = RunReports(output or RunOutput())
         self._watch: ExecutorWatch | None = None
         self._new: list[JobQuery] = []
         self._running: list[JobQuery] = []
@@ -184,7 +179,7 @@ class Pipeline:
             self._reads, self._awaited = [], []
 
     def report_end(self, outcome: Outcome) -> None:
-        """Report to the listener that all queries ended without an error; call it after `close`."""
+        """Report to the output that all queries ended without an error; call it after `close`."""
         self._reports.end(outcome)
 
     def _waiting(self) -> list[InvisibleRows]:

@@ -5,7 +5,7 @@ Definitions and bounded statements run in order; the continuous queries run toge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +27,6 @@ from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.monitoring.reporter import Reporter
-from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.reset.continuous_targets import (
@@ -37,12 +36,12 @@ from streamhouse.runtime.reset.continuous_targets import (
 )
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.session.ddl import (
     located,
     mention_renamed,
     note_outdated_options,
 )
-from streamhouse.runtime.session.query_plans import QueryPlans
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, own_name
@@ -58,7 +57,7 @@ from streamhouse.runtime.statements.insert_plan import (
 from streamhouse.runtime.statements.result_view import kept_spec
 from streamhouse.runtime.statements.resumption import check_appending, check_start
 from streamhouse.runtime.statements.steps import Step, steps
-from streamhouse.runtime.statements.streaming_select import Printer, StreamingSelect, shown_in
+from streamhouse.runtime.statements.streaming_select import StreamingSelect, shown_in
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.streaming.query import JobQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
@@ -81,8 +80,7 @@ class ScriptOptions:
 
     `checkpoints` is the folder of the checkpoints; None: in the warehouse, next to its databases.
     `master`, `settings` and `verbose` are those of `SparkOptions`.
-    `reporter` writes the pipeline's status into the warehouse; None: no status. `listener` shows
-    the start, the progress and the end of continuous queries; None: nobody does. With
+    `reporter` writes the pipeline's status into the warehouse; None: no status. With
     `from_scratch` all continuous queries restart, with emptied targets unless `keep_targets`;
     see `reset`. Raises `OptionError` for `keep_targets` without `from_scratch`.
     """
@@ -96,7 +94,6 @@ class ScriptOptions:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     stopped: Callable[[], bool] = field(default=lambda: False)
     reporter: Reporter | None = None
-    listener: RunListener | None = None
     from_scratch: bool = False
     keep_targets: bool = False
 
@@ -115,17 +112,16 @@ class ScriptOptions:
 class ScriptRunner:
     """Runs the statements of one script."""
 
-    def __init__(self, options: ScriptOptions, printer: Printer) -> None:
+    def __init__(self, options: ScriptOptions, output: RunOutput) -> None:
         self._options = options
-        self._printer = printer
+        self._output = output
         self._pipeline = Pipeline(
             options.spark,
             options.stopped,
             options.reporter,
-            printer.notice,
-            options.listener,
+            output.notice,
+            output,
         )
-        self._plans = QueryPlans()
         self._selects: list[StreamQuery] = []
         self._done: list[str] = []
         """What statements have created, dropped or written, for a script that then fails."""
@@ -152,7 +148,7 @@ class ScriptRunner:
                 except StreamhouseError as error:
                     if self._done:
                         what = "; ".join(self._done)
-                        self._printer.notice(f"the statements before the error stay done: {what}")
+                        self._output.notice(f"the statements before the error stay done: {what}")
                     if files:
                         error.within(files[number])
                     raise
@@ -169,7 +165,7 @@ class ScriptRunner:
 
         Then run the reset of `from_scratch`, or finish a reset that an earlier run had begun.
         """
-        options, notice = self._options, self._printer.notice
+        options, notice = self._options, self._output.notice
         roots = checkpoint_roots(statements, options.warehouse, options.checkpoints)
         resets = options.from_scratch or any_left(roots)
         if not resets:
@@ -181,7 +177,6 @@ class ScriptRunner:
         script = continuous_targets(
             statements, files, options.warehouse, options.name, options.checkpoints, notice
         )
-        self._plans = script.plans
         if not resets:
             return
         if not options.from_scratch:
@@ -195,8 +190,7 @@ class ScriptRunner:
     def _session(self) -> Session:
         """The script's session, which creates the default database; made after planning."""
         session = Session(self._options.warehouse)
-        session.notice, session.pipeline = self._printer.notice, self._options.name
-        session.plans = self._plans
+        session.notice, session.pipeline = self._output.notice, self._options.name
         session.catalogs.temporary_folder = lambda: self._exit_stack.enter_context(
             work_folder("streamhouse-results-")
         )
@@ -210,7 +204,7 @@ class ScriptRunner:
         self.has_reset = True
 
     def _run_continuous(self) -> None:
-        selects = [StreamingSelect(self._session, query, self._printer) for query in self._selects]
+        selects = [StreamingSelect(self._session, query, self._output) for query in self._selects]
         if selects or self._pipeline.queries:
             self._pipeline.run(self._options.until_caught_up, selects)
 
@@ -218,7 +212,7 @@ class ScriptRunner:
         with located(statement):
             note_outdated_options(self._session, statement)
             try:
-                for step in steps(self._session, statement, self._printer.notice):
+                for step in steps(self._session, statement, self._output.notice):
                     self._step(step)
             except SqlError as error:
                 mention_renamed(self._session, error)
@@ -261,14 +255,14 @@ class ScriptRunner:
                 self._notice(statement.target, "all rows removed")
             case syntax.Select():
                 with bounded_statements.select(session, statement.query) as reader:
-                    self._printer.rows(shown_in(session.zone, reader))
+                    self._output.rows(shown_in(session.zone, reader))
             case AlterMaterializedView():
                 changes = refresh_view(self._session, statement)
                 self._notice(statement.name, f"refreshed, {changes:,} changes")
             case syntax.Call() if is_sync(statement.procedure):
                 self._sync(statement)
             case syntax.Call():
-                self._printer.rows(self._calls.run(statement).to_reader())
+                self._output.rows(self._calls.run(statement).to_reader())
             case syntax.Show() | syntax.Describe():
                 self._table(describe(self._session, statement))
             case syntax.Explain():
@@ -278,11 +272,11 @@ class ScriptRunner:
 
     def _notice(self, table: Name, text: object) -> None:
         self._done.append(f"{'.'.join(table)}: {text}")
-        self._printer.notice(self._done[-1])
+        self._output.notice(self._done[-1])
 
     def _table(self, columns: Mapping[str, Sequence[str | None]]) -> None:
         table = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
-        self._printer.rows(table.to_reader())
+        self._output.rows(table.to_reader())
 
     def _view(self, statement: syntax.Statement, target: TableInfo, plan: ViewPlan) -> None:
         """Add the query of a view, or refresh it once if it is not refreshed continuously."""
@@ -290,7 +284,7 @@ class ScriptRunner:
         freshness_s = 0.0 if self._options.until_caught_up else stored.freshness_s
         spec = view_spec(self._session, target, plan, freshness_s)
         if stored.suspended:
-            self._printer.notice(
+            self._output.notice(
                 f"{'.'.join(name)}: the view is suspended; ALTER MATERIALIZED VIEW … RESUME lets "
                 "the next run go on with it"
             )
@@ -326,7 +320,7 @@ class ScriptRunner:
         checkpoint = next(each for each in found if each.path not in taken)
         query = ViewQuery(spec, checkpoint, location.pipeline)
         with _stopped_by_errors(query):
-            check_appending(query.spec, checkpoint, self._printer.notice)
+            check_appending(query.spec, checkpoint, self._output.notice)
         return query
 
     def _parts(
@@ -351,7 +345,7 @@ class ScriptRunner:
         elif root is None and not target.warehouse:
             root = self._temporary_checkpoints
         elif root is None:
-            announce_checkpoints(target.warehouse["warehouse"], self._printer.notice)
+            announce_checkpoints(target.warehouse["warehouse"], self._output.notice)
         return CheckpointLocation.of(self._session.settings, options.name, root, target)
 
     @cached_property
@@ -383,7 +377,7 @@ class ScriptRunner:
         warehouse = session.catalogs.options(statement.catalog or catalog)
         options = options_of_call(statement.procedure, statement.arguments, warehouse, database)
         location = self._checkpoint_location(TableAddress(warehouse, options.name))
-        run = SyncRun(options, location.pipeline, location.root, notice=self._printer.notice)
+        run = SyncRun(options, location.pipeline, location.root, notice=self._output.notice)
         query = new_query(run, int(session.settings.get("parallelism.default", "2")))
         self._pipeline.add(query)
         query.create_tables()
@@ -419,7 +413,6 @@ class ScriptRunner:
             dead_letters=session.endpoints.dead_letters(query),
             max_rows=registry.connector(target.connector).batch_rows,
         )
-        _preload({target.connector, spec.source.connector})
         if spec.auxiliary_tables and not address.warehouse:
             raise OptionError(
                 f"INSERT INTO {'.'.join(statement.target)}: the query keeps state in auxiliary "
@@ -430,7 +423,7 @@ class ScriptRunner:
         check_apart(statement, spec, checkpoint, self._pipeline.queries)
         continuous = ContinuousQuery(spec, checkpoint, location.pipeline)
         with _stopped_by_errors(continuous):
-            check_start(continuous.spec, checkpoint, self._printer.notice)
+            check_start(continuous.spec, checkpoint, self._output.notice)
         return continuous
 
 
@@ -441,13 +434,6 @@ def _stopped_by_errors(query: JobQuery) -> Iterator[None]:
     except BaseException:
         query.stop()
         raise
-
-
-def _preload(connectors: Iterable[str]) -> None:
-    """Let Spark's Python processes import connectors before they need them."""
-    from streamhouse.runtime.spark.session import preload
-
-    preload(map(registry.module_of, connectors))
 
 
 def script_name(path: Path) -> str:

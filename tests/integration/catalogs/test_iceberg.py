@@ -16,19 +16,12 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.policy import Pace
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.runtime.execute import execute
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.plan import Column
 from streamhouse.sql.statements.script import parse_script
 
 STORAGE = "metadata.iceberg.storage"
-
-
-class Silent:
-    def notice(self, text: str) -> None: ...
-
-    def rows(self, reader: object) -> None: ...
-
-    def changes(self, batch: object) -> None: ...
 
 
 def iceberg(folder: Path) -> StaticTable:
@@ -50,7 +43,7 @@ def ids_by_duckdb(table: StaticTable) -> list[int]:
 
 
 def run(lake: Path, text: str) -> None:
-    ScriptRunner(ScriptOptions("s", {"warehouse": str(lake)}), Silent()).run(parse_script(text))
+    ScriptRunner(ScriptOptions("s", {"warehouse": str(lake)}), RunOutput()).run(parse_script(text))
 
 
 @pytest.mark.parametrize("storage", ["table-location", "hadoop-catalog"])

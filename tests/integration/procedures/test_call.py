@@ -12,20 +12,17 @@ from tests.integration.procedures.conftest import Lake
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 
-class CollectedOutput:
+class CollectedOutput(RunOutput):
     def __init__(self) -> None:
         self.tables: list[list[dict[str, Any]]] = []
 
-    def notice(self, text: str) -> None: ...
-
     def rows(self, reader: pa.RecordBatchReader) -> None:
         self.tables.append(reader.read_all().to_pylist())
-
-    def changes(self, batch: pa.RecordBatch) -> None: ...
 
 
 def test_a_script_calls_procedures_in_order(lake: Lake) -> None:

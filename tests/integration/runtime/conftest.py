@@ -26,6 +26,7 @@ from tests.waiting import DEADLINE_S, NotSeenError, looks, until
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime import failpoint
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.sql.statements.script import parse_script
@@ -197,8 +198,8 @@ def _command(pid: int) -> str:
     return "gone"
 
 
-class CollectedOutput:
-    """A printer that keeps what it is given, row by row."""
+class CollectedOutput(RunOutput):
+    """An output that keeps what it is given, row by row."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

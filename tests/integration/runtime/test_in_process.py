@@ -13,15 +13,11 @@ from tests.waiting import DEADLINE_S
 
 PROGRAM = """
 import json, sys, tempfile, threading
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptRunner, ScriptOptions
 from streamhouse.runtime.spark.session import end_session
 from streamhouse.sql.statements.script import parse_script
 from pyspark.sql import SparkSession
-
-class Silent:
-    def notice(self, text): pass
-    def rows(self, reader): pass
-    def changes(self, batch): pass
 
 def run(rows):
     text = '''
@@ -31,7 +27,7 @@ def run(rows):
     INSERT INTO t SELECT id FROM made;
     ''' % rows
     options = ScriptOptions('s', {'warehouse': sys.argv[1]}, until_caught_up=True)
-    ScriptRunner(options, Silent()).run(parse_script(text))
+    ScriptRunner(options, RunOutput()).run(parse_script(text))
 
 run(10)
 first = SparkSession.getActiveSession()

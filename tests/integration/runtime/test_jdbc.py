@@ -19,6 +19,7 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair
 from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
@@ -144,7 +145,7 @@ def test_a_batch_that_runs_again_joins_what_it_had_found(
             assert sorted(rows, key=str) == sorted(shop.rows(table), key=str)
 
 
-class Printed:
+class Printed(RunOutput):
     """What a script said."""
 
     def __init__(self) -> None:

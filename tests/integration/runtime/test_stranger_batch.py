@@ -14,6 +14,7 @@ from tests.java_reads import java_rows
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
@@ -77,7 +78,7 @@ QUALIFY row_number() OVER (PARTITION BY day_, id ORDER BY at_ DESC) = 1
 """
 
 
-class CollectedOutput:
+class CollectedOutput(RunOutput):
     """What a script said."""
 
     def __init__(self) -> None:

@@ -5,28 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError, TableError
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 TABLE = "CREATE TABLE people (id INT, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1');\n"
 
 
-class Silent:
-    def notice(self, text: str) -> None: ...
-
-    def rows(self, reader: pa.RecordBatchReader) -> None: ...
-
-    def changes(self, batch: pa.RecordBatch) -> None: ...
-
-
 def failed(folder: Path, text: str, kind: type[Exception]) -> Any:
     options = ScriptOptions("s.sql", {"warehouse": str(folder)}, until_caught_up=True)
     with pytest.raises(kind) as caught:
-        ScriptRunner(options, Silent()).run(parse_script(TABLE + text))
+        ScriptRunner(options, RunOutput()).run(parse_script(TABLE + text))
     return str(caught.value)
 
 

@@ -12,14 +12,15 @@ import pytest
 from streamhouse.errors import SqlError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 Rows = list[tuple[Any, ...]]
 
 
-class CollectedOutput:
-    """A printer that keeps the notices."""
+class CollectedOutput(RunOutput):
+    """An output that keeps the notices."""
 
     def __init__(self) -> None:
         self.notices: list[str] = []

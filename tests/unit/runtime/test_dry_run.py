@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from streamhouse import execute
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.session import materialized_views
 from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.dry_run import DraftSession, DraftWarehouse
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.statements.script_plan import plan_script
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import (
     AddColumn,
@@ -229,31 +225,3 @@ def definitions(session: Session, script: str) -> object:
             columns = [(column.name, column.type) for column in view.columns]
             views.append((view.name, columns, view.query))
     return views
-
-
-VIEW = """CREATE TABLE d.s (i INT, n INT, PRIMARY KEY (i) NOT ENFORCED);
-CREATE MATERIALIZED VIEW d.sums AS SELECT n, COUNT(*) AS c FROM d.s GROUP BY n;"""
-
-
-@pytest.mark.parametrize("changed", ["", "ALTER TABLE d.s MODIFY n BIGINT;"], ids=["same", "other"])
-def test_a_run_plans_a_view_again_only_if_its_tables_are_others(
-    tmp_path: Path, changed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planned = list[ViewPlan]()
-
-    def noted(*args: Any) -> ViewPlan:
-        planned.append(plan_view(*args))
-        return planned[-1]
-
-    monkeypatch.setattr(materialized_views, "plan_view", noted)
-    options = {"warehouse": str(tmp_path)}
-    execute(str(tmp_path), "CREATE DATABASE d")
-    draft, session = DraftSession(options), Session(options)
-    create, view = parse_script(VIEW)
-    list(plan_script(draft, [create, view]))
-    session.plans = draft.plans
-    for statement in (create, *parse_script(changed), view):
-        assert define(session, statement)
-    assert len(planned) == (2 if changed else 1)
-    found = {column.name: column.type for column in session.table(("d", "sums")).columns}
-    assert found == {"n": "BIGINT" if changed else "INT", "c": "BIGINT"}

@@ -14,6 +14,7 @@ import pytest
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.execute import execute
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
@@ -54,7 +55,7 @@ OF_A_RUN = (
 )
 
 
-class Output:
+class Output(RunOutput):
     """Collects the notices of a script."""
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from streamhouse.paimon.java.installed_java import java_command
 from streamhouse.runtime.spark import jvm
 
 LOCAL = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
@@ -30,21 +31,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$0" "$@" > {tmp_path}/said\n')
         program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
-    (tmp_path / "options").write_text('["--add-opens=x"]')
+    monkeypatch.setattr(jvm, "_OPTIONS", ("--add-opens=x",))
     return home
 
 
-def said(home: Path, settings: dict[str, str], options: Path | None = None) -> list[str]:
+def said(home: Path, settings: dict[str, str]) -> list[str]:
     """The command that is run."""
-    folder = home.parent
     with pytest.raises(jvm.JavaExited):
-        jvm.launch(
-            settings,
-            {"PATH": os.environ["PATH"]},
-            options or folder / "options",
-            subprocess.DEVNULL,
-        )
-    return (folder / "said").read_text().splitlines()
+        jvm.launch(settings, {"PATH": os.environ["PATH"]}, subprocess.DEVNULL)
+    return (home.parent / "said").read_text().splitlines()
 
 
 def test_a_local_session_starts_the_server_itself(home: Path) -> None:
@@ -97,17 +92,18 @@ def test_templates_of_settings_do_not_need_spark_submit(home: Path) -> None:
     assert said(home, LOCAL)[0].endswith("/java/bin/java")
 
 
-def test_without_saved_options_spark_submit_finds_them(home: Path) -> None:
-    assert said(home, LOCAL, home / "none")[0] == f"{home}/bin/spark-submit"
-
-
-def test_sparks_own_launcher_gives_the_options(tmp_path: Path) -> None:
-    path = tmp_path / "made" / "options"
-    jvm.save_options(path)
-    text = path.read_text()
-    assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in text
-    assert "-Xmx" not in text and "SparkSubmit" not in text
-    assert os.listdir(path.parent) == [path.name]
+def test_the_options_are_those_of_sparks_own_launcher() -> None:
+    jars = jvm.spark_home() / "jars"
+    launcher = [java_command(), "-cp", f"{jars}/*", "org.apache.spark.launcher.Main"]
+    submit = "org.apache.spark.deploy.SparkSubmit"
+    environment = {**os.environ, "SPARK_HOME": str(jars.parent), "SPARK_SCALA_VERSION": "2.13"}
+    given = subprocess.run(
+        [*launcher, submit, "pyspark-shell"], env=environment, capture_output=True, check=True
+    )
+    words = [word.decode() for word in given.stdout.split(b"\0") if word.strip()]
+    options = words[words.index("-cp") + 2 : words.index(submit)]
+    left_out = ("-Xmx", "--add-modules=jdk.incubator.vector")
+    assert list(jvm._OPTIONS) == [word for word in options if not word.startswith(left_out)]
 
 
 def test_a_start_that_is_cancelled_kills_the_jvm(home: Path) -> None:
@@ -118,7 +114,6 @@ def test_a_start_that_is_cancelled_kills_the_jvm(home: Path) -> None:
         jvm.launch(
             LOCAL,
             {"PATH": os.environ["PATH"]},
-            home.parent / "options",
             subprocess.DEVNULL,
             lambda: pid.exists() and bool(pid.read_text().strip()),
         )

@@ -12,21 +12,19 @@ from streamhouse.runtime.spark.jvm_output import JvmOutput
 
 
 @pytest.fixture
-def output() -> Iterator[JvmOutput]:
-    made = JvmOutput()
-    os.unlink(made.open())
-    yield made
-    assert made.descriptor is not None
-    os.close(made.descriptor)
+def output() -> JvmOutput:
+    return JvmOutput()
 
 
 @pytest.fixture
-def write(output: JvmOutput) -> Callable[[str], None]:
-    def written(text: str) -> None:
-        assert output.descriptor is not None
-        os.write(output.descriptor, text.encode())
+def write(output: JvmOutput) -> Iterator[Callable[[str], None]]:
+    descriptor = output.open()
 
-    return written
+    def written(text: str) -> None:
+        os.write(descriptor, text.encode())
+
+    yield written
+    os.close(descriptor)
 
 
 def test_each_call_returns_what_is_new(output: JvmOutput, write: Callable[[str], None]) -> None:

@@ -14,13 +14,10 @@ import pytest
 from streamhouse.cli.run_output import JsonOutput, TextOutput, progress_text
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
-from streamhouse.runtime.monitoring.run_reports import (
-    Outcome,
-    RunReports,
-    SilentListener,
-)
+from streamhouse.runtime.monitoring.run_reports import RunReports
 from streamhouse.runtime.monitoring.status import QueryStatus
 from streamhouse.runtime.query_description import QueryDescription
+from streamhouse.runtime.run_output import Outcome, RunOutput
 from streamhouse.source import Lag
 
 
@@ -47,11 +44,14 @@ class Query:
         return self.behind
 
 
-class Heard(SilentListener):
+class Heard(RunOutput):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, float, Sequence[QueryStatus]]] = []
+
+    def starting(self) -> None:
+        self.said.append(("starting", 0, ()))
 
     def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         self.said.append(("progress", seconds, queries))
@@ -66,6 +66,7 @@ def test_progress_is_reported_every_ten_seconds_from_the_start_of_the_queries() 
     reports = RunReports(listener, clock=lambda: now)
     reports.step()
     reports.starting()
+    reports.starting()
     now = 105.0
     query = Query("shop.spending", behind=Lag(seconds=1.0))
     reports.running([query])
@@ -75,11 +76,12 @@ def test_progress_is_reported_every_ten_seconds_from_the_start_of_the_queries() 
     query.metrics.count_batch(3000, 0.1)
     reports.end("caught up")
     assert [(what, seconds) for what, seconds, _ in listener.said] == [
+        ("starting", 0),
         ("progress", 10.0),
         ("progress", 20.0),
         ("caught up", 0),
     ]
-    assert listener.said[0][2][0].lag == Lag(seconds=1.0)
+    assert listener.said[1][2][0].lag == Lag(seconds=1.0)
     assert listener.said[-1][2][0].rows == 3000
 
 
@@ -143,7 +145,6 @@ def test_the_end_names_each_target_once(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     output = JsonOutput()
-    output.starting()
     output.starting()
     output.running(1)
     output.notice("a notice")

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, TableError
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 
-class CollectedOutput:
-    """A printer that keeps what it is given."""
+class CollectedOutput(RunOutput):
+    """An output that keeps what it is given."""
 
     def __init__(self) -> None:
         self.notices: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from streamhouse.cli.flags import (
@@ -38,13 +39,14 @@ def call(
 
     Write tables as database.table, or just table if only one database has it.
     """
+    import streamhouse.runtime.audit.repair_procedure  # registers sys.repair
+    import streamhouse.runtime.sync.procedures  # noqa: F401  # registers sys.sync_…
     from streamhouse.cli.output import write_rows
+    from streamhouse.procedures.context import Context
+    from streamhouse.procedures.registry import listed, run
+    from streamhouse.serve.views.served_view import WarehouseTables
 
     if list_them:
-        import streamhouse.runtime.audit.repair_procedure
-        import streamhouse.runtime.sync.procedures
-        from streamhouse.procedures import listed
-
         rows = listed()
         write_rows(format, rows.schema, rows.to_batches(), sys.stdout)
         return
@@ -53,15 +55,11 @@ def call(
     statement = parse_call(procedure)
     options = spark_options(master, conf)
     opened = open_warehouse(warehouse, option)
-
-    import streamhouse.runtime.audit.repair_procedure  # registers sys.repair
-    import streamhouse.runtime.sync.procedures  # noqa: F401  # registers sys.sync_…
-    from streamhouse.procedures.context import Context
-    from streamhouse.procedures.registry import run
-    from streamhouse.serve.views.served_view import WarehouseTables
-
     tables = WarehouseTables(opened)
-    with _Spark(options, opened.options) as spark, Context(opened, spark.session) as context:
+    with (
+        ExitStack() as at_end,
+        Context(opened, lambda: _spark(options, opened.options, at_end)) as context,
+    ):
         rows = run(context, statement.procedure, statement.arguments, tables.qualified)
     write_rows(format, rows.schema, rows.to_batches(), sys.stdout)
 
@@ -79,29 +77,14 @@ def parse_call(text: str) -> Call:
     raise SqlError("`call` takes exactly one procedure; `streamhouse run` runs scripts")
 
 
-class _Spark:
-    """Starts a Spark session if a procedure needs one, and ends it with the command."""
+def _spark(options: SparkOptions, warehouse: Mapping[str, str], at_end: ExitStack) -> SparkSession:
+    """Start the Spark session that a procedure needs; it ends with the command."""
+    from streamhouse.runtime.batch.progress_line import progress
+    from streamhouse.runtime.spark.session import check_cluster, end_session, start_session
 
-    def __init__(self, options: SparkOptions, warehouse: Mapping[str, str]) -> None:
-        self._options, self._warehouse = options, warehouse
-        self._started = False
-
-    def __enter__(self) -> _Spark:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        if self._started:
-            from streamhouse.runtime.spark.session import end_session
-
-            end_session()
-
-    def session(self) -> SparkSession:
-        from streamhouse.runtime.batch.progress_line import progress
-        from streamhouse.runtime.spark.session import check_cluster, start_session
-
-        self._started = True
-        with progress() as line:
-            line.part("starting Spark", None)
-            spark = start_session("streamhouse", self._options)
-            check_cluster(spark, self._options, [self._warehouse], notice)
-        return spark
+    at_end.callback(end_session)
+    with progress() as line:
+        line.part("starting Spark", None)
+        spark = start_session("streamhouse", options)
+        check_cluster(spark, options, [warehouse], notice)
+    return spark

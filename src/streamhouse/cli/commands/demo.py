@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +75,7 @@ def demo(
     packages. Prepares whatever else `streamhouse setup` prepares, if that has not run.
     """
     from streamhouse.cli.preparation import check_packages, prepare
+    from streamhouse.demo.driver import DemoPage
     from streamhouse.demo.measured_run import Kills, LiveScreen, print_progress
 
     check_packages(with_demo=scenario is not DemoName.NEXMARK)
@@ -91,7 +92,7 @@ def demo(
             raise OptionError(f"--{name}: {rate} is too small; the least is 1")
     prepare(print_progress)
     stop = StopSignal((*SIGNALS, signal.SIGHUP), at_once=_kill_all)
-    kills = None if kill_every is None else Kills(kill_every)
+    kills = Kills() if kill_every is None else Kills(kill_every)
     with_page = not as_json if page is None else page
     with _location(warehouse) as location:
         running: DemoScenario
@@ -110,7 +111,12 @@ def demo(
 
             folder = dir or Path(".streamhouse/demo")
             running = Scenario(folder, orders_per_second, location, orders is Orders.KAFKA)
-        with running, _page(running, with_page) as shown:
+        with running, ExitStack() as pages:
+            shown = None
+            if with_page:
+                shown = pages.enter_context(
+                    DemoPage(running.warehouse.path, running.folder, running.boards[0])
+                )
             if as_json:
                 _report(running, seconds or 0.0, kills, stop.check, shown)
             else:
@@ -144,19 +150,10 @@ def _location(warehouse: str) -> Iterator[str | None]:
         )
 
 
-def _page(scenario: DemoScenario, wanted: bool) -> AbstractContextManager[DemoPage | None]:
-    """The web page of the warehouse, which shows the first board; None inside without a page."""
-    from streamhouse.demo.driver import DemoPage
-
-    if not wanted:
-        return contextlib.nullcontext()
-    return DemoPage(scenario.warehouse.path, scenario.folder, scenario.boards[0])
-
-
 def _report(
     scenario: DemoScenario,
     seconds: float,
-    kills: Kills | None,
+    kills: Kills,
     check: Check,
     page: DemoPage | None,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from streamhouse.cli.flags import DEFAULT_WAREHOUSE, open_warehouse, with_flags
@@ -34,29 +35,20 @@ def pipelines(
     if as_json:
         print(json.dumps({"pipelines": listed}, ensure_ascii=False))
     elif listed:
-        from streamhouse.cli.output import print_wide
+        from streamhouse.cli.output import print_listing
 
-        print_wide(_table(listed), sys.stdout)
+        print_listing(_COLUMNS, ("rows/s", "lag", "batches", "last batch"), _rows(listed))
     else:
         print("no pipeline has run in this warehouse; `streamhouse run` starts one")
 
 
-def _table(listed: list[dict[str, Any]]) -> Any:
-    from rich.text import Text
-
-    from streamhouse.cli.output import listing
-
-    table = listing(_COLUMNS, ("rows/s", "lag", "batches", "last batch"))
+def _rows(listed: list[dict[str, Any]]) -> Iterator[tuple[str | tuple[str, str], ...]]:
     for pipeline in listed:
-        lines = pipeline["queries"] or [None]
-        for number, query in enumerate(lines):
+        name, state, error = pipeline["name"], pipeline["state"], _error(pipeline)
+        for query in pipeline["queries"] or [None]:
             cells = ["", "", "", "", ""] if query is None else _cells(query)
-            state = pipeline["state"] if number == 0 else ""
-            name = pipeline["name"] if number == 0 else ""
-            error = _error(pipeline) if number == 0 else ""
-            styled = Text(state, style=_STYLES.get(state, ""))
-            table.add_row(Text(name), styled, *map(Text, cells), Text(error, style="red"))
-    return table
+            yield name, (state, _STYLES.get(state, "")), *cells, (error, "red")
+            name = state = error = ""
 
 
 def _cells(query: dict[str, Any]) -> list[str]:

@@ -21,8 +21,9 @@ from streamhouse.cli.flags import (
     with_flags,
 )
 from streamhouse.cli.restart_state import has_reset, note_reset, recent_restarts, restart_after
-from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
+from streamhouse.cli.run_output import JsonOutput, TextOutput
 from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
+from streamhouse.runtime.run_output import RunOutput
 
 if TYPE_CHECKING:
     from streamhouse.runtime.monitoring.reporter import Reporter
@@ -83,7 +84,6 @@ def run(
                 verbose=spark.verbose,
                 stopped=stop.requested,
                 reporter=reporter,
-                listener=output,
                 from_scratch=reset,
                 keep_targets=keep_targets and (reset or not from_scratch),
             )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from streamhouse.cli.flags import DEFAULT_WAREHOUSE, open_warehouse, with_flags
+
+_COUNTS = ("rows", "bytes", "files")
 
 
 @with_flags("state")
@@ -30,25 +32,17 @@ def state(
     if as_json:
         print(json.dumps({"views": listed}, ensure_ascii=False))
     elif listed:
-        from streamhouse.cli.output import print_wide
+        from streamhouse.cli.output import print_listing
 
-        print_wide(_table(listed), sys.stdout)
+        print_listing(("view", "as of", "operator", *_COUNTS), _COUNTS, _rows(listed))
     else:
         print("no view keeps rows here, and no lookup; small views are recomputed")
 
 
-def _table(listed: list[dict[str, Any]]) -> Any:
-    from rich.text import Text
-
-    from streamhouse.cli.output import listing
-
-    counts = ("rows", "bytes", "files")
-    table = listing(("view", "as of", "operator", *counts), counts)
+def _rows(listed: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     for view in listed:
         of = ", ".join(f"{name} {number}" for name, number in view["snapshots"].items())
         names = (view["view"], of)
         for kept in view["kept"] or [{"operator": "nothing", "rows": 0, "bytes": 0, "files": 0}]:
-            numbers = (f"{kept[name]:,}" for name in counts)
-            table.add_row(*map(Text, (*names, kept["operator"], *numbers)))
+            yield *names, kept["operator"], *(f"{kept[name]:,}" for name in _COUNTS)
             names = ("", "")
-    return table

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.demo.driver import Check, start_command
+from streamhouse.demo.driver import Check
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.demo.scenario import FIRST_SECONDS, NO_END, DemoScenario, ScriptedSteps, equality
-from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.recompute import Recomputation
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
 from streamhouse.runtime.audit.row_differences import Audit
 from streamhouse.runtime.execute import execute
-from streamhouse.runtime.state.lineage import SUFFIX, LineageFeed
+from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
 
 if TYPE_CHECKING:
     from streamhouse.demo.kafka.broker import KafkaOrders
@@ -215,7 +215,7 @@ class Freshness:
 
     def __init__(self, address: TableAddress, clock: SnapshotClock, skip_s: float) -> None:
         self._clock = clock
-        self._lineage = LineageFeed(address.auxiliary_table(SUFFIX))
+        self._lineage = address.auxiliary_table(SUFFIX)
         self._definitions: dict[str, str] = {}
         self._recorded = RecordedBatches(address, (), self._definitions)
         self._done: dict[str, int] = {}
@@ -225,12 +225,12 @@ class Freshness:
         self._end_ms = math.inf
         self.ages = Latencies(skip_s, _RECENT_BATCHES)
 
-    def update(self) -> int:
-        """Add the lineage's new batches; returns how many rows they brought into the view."""
+    def update(self) -> None:
+        """Add the lineage's new batches."""
         try:
-            rows = self._lineage.fresh()
+            rows = read_lineage(self._lineage)
         except TableError:
-            return 0
+            return
         self._definitions.update(
             {r["fingerprint"]: r["definition"] for r in rows if r["definition"]}
         )
@@ -238,24 +238,22 @@ class Freshness:
         for row in rows:
             if row["batch_id"] > self._done.get(row["query_id"], -1):
                 fresh.setdefault(row["query_id"], []).append(Batch.of(row))
-        return sum(self._take(user, batches) for user, batches in fresh.items())
+        for user, batches in fresh.items():
+            self._add(user, batches)
 
     def end(self) -> None:
         """Ignore what the view shows from now on: the pipeline is about to be stopped."""
         self._end_ms = time.time() * 1000
 
-    def _take(self, user: str, batches: list[Batch]) -> int:
+    def _add(self, user: str, batches: list[Batch]) -> None:
         past = self._past.setdefault(user, Recomputation(self._recorded))
-        displayed = 0
         for step in past.steps(batches, grouped=False):
             self._done[user] = step.last.number
-            displayed += step.hits.num_rows
             self.rows += step.hits.num_rows
             seen = self._clock.seen_ms(user, step.last.number)
             if seen is not None and seen <= self._end_ms and step.hits.num_rows:
                 times = step.hits.column(_TIME).cast(pa.timestamp("ms")).cast(pa.int64())
                 self.ages.add(times.to_numpy().astype(np.float64), seen)
-        return displayed
 
 
 class RevenueChanges(ScriptedSteps):
@@ -268,9 +266,9 @@ class RevenueChanges(ScriptedSteps):
     timeout_s = 90.0
 
     def __init__(self, scenario: Scenario, seconds: float | None) -> None:
-        super().__init__(scenario.log)
-        self._scenario = scenario
+        super().__init__(scenario)
         whole = float("inf") if seconds is None else seconds
+        self._execute = scenario.execute
         self._move_s = min(_MOVE_S, whole * 0.25)
         self._santa_s = min(_SANTA_S, whole * 0.5)
 
@@ -288,36 +286,21 @@ class RevenueChanges(ScriptedSteps):
         )
 
     def _run_steps(self) -> Iterator[str | None]:
-        scenario = self._scenario
         yield from self._pause(self._move_s, self._started)
-        scenario.execute(MOVE)
+        self._execute(MOVE)
         yield f"in MySQL: {MOVE} — new orders of this customer count for {NEW}"
         yield from self._pause(self._santa_s, self._started)
         yield from self._until(lambda: NEW in self._view(), f"{NEW} to appear in the view")
-        scenario.execute(SANTA)
+        self._execute(SANTA)
         yield f"in MySQL: {SANTA}"
         yield from self._until(
             lambda: any(row["id"] == 11 for row in self._rows(CUSTOMERS)),
             "Santa to reach the warehouse",
         )
-        merge = self._job = start_command(
-            ["run", str(_MERGE), "--warehouse", scenario.warehouse.path], scenario.log
-        )
         yield "MERGE INTO country_sales: inserts all countries of customers, deletes others"
-        yield from self._until(lambda: merge.poll() is not None, "the MERGE to finish")
-        if merge.returncode != 0:
-            raise StreamhouseError(f"the MERGE failed; see {scenario.log}")
+        yield from self._run("run", str(_MERGE))
         self.done = self.followed = True
         yield f"merged: added {EMPTY} with 0, and deleted {OLD}, where no customer lives any more"
 
     def _view(self) -> dict[str, dict[str, Any]]:
         return {row["country"]: row for row in self._rows(VIEW)}
-
-    def _rows(self, table: str) -> list[dict[str, Any]]:
-        try:
-            opened = self._scenario.warehouse.table(table)
-        except TableError:
-            return []
-        if opened.latest_snapshot_id() is None:
-            return []
-        return [row for batch in opened.read() for row in batch.to_pylist()]

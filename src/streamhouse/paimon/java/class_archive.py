@@ -16,7 +16,7 @@ from pathlib import Path
 from streamhouse.paimon.java.installed_java import java_command
 from streamhouse.paimon.java.jars import cache_folder
 
-SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+_SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 """JVM options that suppress messages about an archive that does not fit."""
 OUT_VARIABLE = "STREAMHOUSE_CORE_ARCHIVE_OUT"
 """Environment variable: the path to which the JVM writes an archive at exit, and then uses none."""
@@ -24,20 +24,33 @@ OUT_VARIABLE = "STREAMHOUSE_CORE_ARCHIVE_OUT"
 
 def java_options(classpath: Sequence[Path]) -> tuple[str, ...]:
     """JVM options to use the archive of these jars if it exists, or to write it to OUT_VARIABLE."""
-    out = os.environ.get(OUT_VARIABLE)
-    if out is not None:
-        return (f"-XX:ArchiveClassesAtExit={out}", *SILENT)
-    path = archive_path(classpath)
-    return (f"-XX:SharedArchiveFile={path}", *SILENT) if path.is_file() else ()
+    return options(OUT_VARIABLE, archive_path(classpath))
 
 
 def archive_path(classpath: Sequence[Path]) -> Path:
     """The path of the archive for these jars and this Java; it may not exist."""
+    return cached("paimon", [*this_java(), *map(_fingerprint, classpath)])
+
+
+def options(out_variable: str, path: Path) -> tuple[str, ...]:
+    """JVM options to use an archive if it exists, or to write the one that a variable names."""
+    out = os.environ.get(out_variable)
+    if out is not None:
+        return (f"-XX:ArchiveClassesAtExit={out}", *_SILENT)
+    return (f"-XX:SharedArchiveFile={path}", *_SILENT) if path.is_file() else ()
+
+
+def cached(name: str, parts: Sequence[str]) -> Path:
+    """The path of the archive for what `parts` identify."""
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    return cache_folder().parent / "classes" / f"{name}-{digest}.jsa"
+
+
+def this_java() -> tuple[str, str]:
+    """What identifies this Java: its path, and the text of its release."""
     java = os.path.realpath(shutil.which(java_command()) or "java")
     release = Path(java).parent.parent / "release"
-    parts = [java, release.read_text() if release.is_file() else "", *map(_fingerprint, classpath)]
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-    return cache_folder().parent / "classes" / f"paimon-{digest}.jsa"
+    return java, release.read_text() if release.is_file() else ""
 
 
 def _fingerprint(jar: Path) -> str:

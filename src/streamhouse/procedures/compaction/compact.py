@@ -20,7 +20,7 @@ from streamhouse.procedures.compaction.worker import RESULT, CompactionTask, sen
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import Options, procedure, row, rows
 from streamhouse.procedures.sorting.sort import STRATEGIES, sort_table
-from streamhouse.procedures.spark_job import balanced, collected, slots
+from streamhouse.procedures.spark_job import balanced, collected
 
 COMPACTED = {
     "table": str,
@@ -183,7 +183,7 @@ class Compaction:
 
     def _job(self, payloads: Sequence[tuple[bytes, int]], weights: Sequence[int]) -> list[bytes]:
         spark = self._context.spark()
-        tasks = min(self._parallelism or slots(spark), len(payloads))
+        tasks = min(self._parallelism or int(spark.sparkContext.defaultParallelism), len(payloads))
         assignment = balanced(weights, tasks)
         data = [(place, *payload) for place, payload in zip(assignment, payloads, strict=True)]
         frame = spark.createDataFrame(data, "task INT, payload BINARY, bucket INT")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from itertools import groupby
 from typing import Any
@@ -23,7 +23,13 @@ from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Recomputation
-from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches, Unread, unread
+from streamhouse.runtime.audit.recorded_batches import (
+    Batch,
+    Commits,
+    RecordedBatches,
+    Unread,
+    unread,
+)
 from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences, equal
 from streamhouse.runtime.audit.view_audit import compare_view, is_view
 from streamhouse.runtime.query_spec import PartialAggregation
@@ -75,19 +81,10 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
 
 def newest_recorded(table: Table, last: Mapping[str, Batch]) -> int | None:
     """The newest snapshot whose batches are all in the lineage; `last`: last batch by query."""
-    newest = table.latest_snapshot_id()
-    open_users = set(last)
-    for snapshot in table.snapshots.newest_first():
-        user = snapshot.commit_user
-        if user not in open_users:
-            continue
-        if snapshot.commit_identifier > last[user].number:
-            newest = snapshot.id - 1
-        else:
-            open_users.discard(user)
-        if not open_users:
-            break
-    return newest
+    commits = Commits(table.snapshots.newest_first())
+    unrecorded = [commits.first_from(user, batch.number + 1) for user, batch in last.items()]
+    before = [snapshot - 1 for snapshot in unrecorded if snapshot is not None]
+    return min(before, default=table.latest_snapshot_id())
 
 
 def _newest_visible(table: Table, newest: int | None) -> int | None:
@@ -107,20 +104,6 @@ def _invisible(table: Table) -> tuple[Unread, ...]:
     return (Unread(table.identifier, 0, rows),) if rows else ()
 
 
-def _first_batch_after(table: Table, user: str, newest: int | None) -> int | None:
-    """The first batch of a query that was committed after snapshot `newest`; None if there is none.
-
-    Batches that wrote nothing make no snapshot; they count for the snapshot before them.
-    """
-    first = None
-    for snapshot in table.snapshots.newest_first():
-        if newest is not None and snapshot.id <= newest:
-            break
-        if snapshot.commit_user == user:
-            first = int(snapshot.commit_identifier)
-    return first
-
-
 def _expected(
     table: Table, recorded: RecordedBatches, newest: int | None, counts: Counter[str]
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
@@ -132,7 +115,7 @@ def _expected(
     # Starting from an empty snapshot is the same as recomputing everything.
     empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
     counts["base"] = 0 if empty else base
-    commits = _Commits(snapshots)
+    commits = Commits(table.snapshots.newest_first())
     foreign = [
         s
         for s in snapshots
@@ -148,7 +131,8 @@ def _expected(
     parts += [(snapshot.id, *_foreign(table, snapshot)) for snapshot in foreign]
     removals = sorted(snapshot_id for snapshot_id, _, removed in parts if removed is not None)
     for user in sorted(users):
-        end = _first_batch_after(table, user, newest)
+        # Batches that wrote nothing make no snapshot; they count for the snapshot before them.
+        _, end = commits.in_snapshot(user, newest or 0)
         first = start.first_batches.get(user, 0)
         query_batches = [
             b
@@ -191,29 +175,8 @@ def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | Non
     return rows.filter(pc.invert(deleted)), removed if removed.num_rows else None
 
 
-class _Commits:
-    """The snapshots of a view in which its queries have committed batches."""
-
-    def __init__(self, snapshots: Sequence[Snapshot]) -> None:
-        """`snapshots`: newest first."""
-        self._by_user: dict[str, tuple[list[int], list[int]]] = {}
-        for snapshot in reversed(snapshots):
-            numbers, ids = self._by_user.setdefault(snapshot.commit_user, ([], []))
-            numbers.append(snapshot.commit_identifier)
-            ids.append(snapshot.id)
-
-    def last_up_to(self, batch: Batch) -> int:
-        """The snapshot of the query's last commit up to a batch, which may have written nothing.
-
-        0 if there is none.
-        """
-        numbers, ids = self._by_user.get(batch.query_id, ([], []))
-        count = bisect_right(numbers, batch.number)
-        return ids[count - 1] if count else 0
-
-
 def _runs_between(
-    batches: list[Batch], commits: _Commits, removals: list[int]
+    batches: list[Batch], commits: Commits, removals: list[int]
 ) -> Iterator[list[Batch]]:
     """A query's batches, grouped so that no removal of records falls inside a group."""
     numbered = [(bisect_left(removals, commits.last_up_to(batch)), batch) for batch in batches]

@@ -20,7 +20,7 @@ from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN
-from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
+from streamhouse.runtime.audit.recorded_batches import Batch, Commits, RecordedBatches
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
@@ -50,6 +50,7 @@ def provable_range(
     needed = {
         user: _first_readable(recorded, batches) for user, batches in recorded.of_query.items()
     }
+    commits = Commits(snapshots)
     first = snapshots[-1].id if snapshots else 1
     overwritten = next((s.id for s in snapshots if s.commit_kind == "OVERWRITE"), 0)
     everything = first == 1 and not any(needed.values())
@@ -59,7 +60,7 @@ def provable_range(
         if snapshot.id < overwritten:
             continue
         firsts = {
-            user: _next_batch(recorded.last[user], snapshot.id, snapshots, least)
+            user: _next_batch(recorded.last[user], snapshot.id, commits, least)
             for user, least in needed.items()
         }
         if (
@@ -164,15 +165,13 @@ def _needs(
     return needs
 
 
-def _next_batch(last: Batch, snapshot: int, snapshots: Sequence[Snapshot], least: int) -> int:
+def _next_batch(last: Batch, snapshot: int, commits: Commits, least: int) -> int:
     """The first batch of a query that is not in the view's snapshot; `least` or more if possible.
 
     `last` is the last batch of the query that is recorded.
     Batches that wrote nothing make no snapshot: those after the query's last commit in the snapshot
     may count as part of it or not. Where the last commit is unknown, they do.
     """
-    own = [s for s in snapshots if s.commit_user == last.query_id]
-    later = [s for s in own if s.id > snapshot]
-    before = next((s for s in own if s.id <= snapshot), None)
-    most = later[-1].commit_identifier if later else last.number + 1
-    return most if before is None else min(max(before.commit_identifier + 1, least), most)
+    before, after = commits.in_snapshot(last.query_id, snapshot)
+    most = last.number + 1 if after is None else after
+    return most if before is None else min(max(before + 1, least), most)

@@ -86,10 +86,6 @@ class Recomputation:
                 rows = evolution.with_current_columns(step.rows, target, spec.target.schema_id)
                 yield replace(step, rows=rows)
 
-    def at_once(self, spec: QuerySpec, end: Offset) -> pa.Table:
-        """The output of all rows up to an offset, as one batch."""
-        return _Run(spec, self, pruned=True).at_once(end)
-
     def journaled_lookups(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
         """The rows that a batch found in tables on servers, from the lookup journal."""
         if spec.lookup_journal is None:
@@ -151,6 +147,7 @@ class _Run:
             self._close()
 
     def at_once(self, end: Offset) -> pa.Table:
+        """The output of all rows up to an offset, as one batch."""
         try:
             self._join(end)
             set_times(self._db, int(end["now"]), watermark_before(end))
@@ -305,7 +302,8 @@ def same_results(one: QuerySpec, other: QuerySpec, end: Offset) -> bool:
 
 
 def _rows(spec: QuerySpec, end: Offset) -> pa.Table:
-    rows = Recomputation(RecordedBatches(spec.target, (), {})).at_once(spec, end)
+    recomputation = Recomputation(RecordedBatches(spec.target, (), {}))
+    rows = _Run(spec, recomputation, pruned=True).at_once(end)
     if spec.sink is not None:
         return rows
     planned = spec.target.planned().read_schema(row_kind=ROW_KIND in rows.column_names)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
+from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lineage import recorded_lineage
@@ -62,10 +65,8 @@ class RecordedBatches:
 
     @cached_property
     def of_query(self) -> Mapping[str, list[Batch]]:
-        queries: dict[str, list[Batch]] = {}
-        for batch in self.batches:
-            queries.setdefault(batch.query_id, []).append(batch)
-        return queries
+        by_query = groupby(self.batches, key=lambda batch: batch.query_id)
+        return {user: list(batches) for user, batches in by_query}
 
     @property
     def last(self) -> Mapping[str, Batch]:
@@ -81,6 +82,37 @@ class RecordedBatches:
                 f"{batch.fingerprint[:12]}: rows of the lineage were deleted"
             )
         return spec_of(definition, self.target, batch.query_id)
+
+
+class Commits:
+    """The snapshots of a table in which its queries have committed batches."""
+
+    def __init__(self, snapshots: Iterable[Snapshot]) -> None:
+        """`snapshots`: newest first."""
+        self._of: dict[str, tuple[list[int], list[int]]] = {}
+        for snapshot in reversed(list(snapshots)):
+            numbers, ids = self._of.setdefault(snapshot.commit_user, ([], []))
+            numbers.append(snapshot.commit_identifier)
+            ids.append(snapshot.id)
+
+    def first_from(self, user: str, number: int) -> int | None:
+        """The snapshot of a query's first commit of batch `number` or a later one."""
+        numbers, ids = self._of.get(user, ([], []))
+        return next(iter(ids[bisect_left(numbers, number) :]), None)
+
+    def last_up_to(self, batch: Batch) -> int:
+        """The snapshot of the query's last commit up to a batch, which may have written nothing.
+
+        0 if there is none.
+        """
+        numbers, ids = self._of.get(batch.query_id, ([], []))
+        return next(iter(ids[: bisect_right(numbers, batch.number)][-1:]), 0)
+
+    def in_snapshot(self, user: str, snapshot: int) -> tuple[int | None, int | None]:
+        """The last batch of a query that a snapshot has, and the first that was committed after."""
+        numbers, ids = self._of.get(user, ([], []))
+        count = bisect_right(ids, snapshot)
+        return next(iter(numbers[:count][-1:]), None), next(iter(numbers[count:]), None)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from streamhouse.runtime.audit import view_audit
 from streamhouse.runtime.audit.audit import newest_recorded, rows_at
 from streamhouse.runtime.audit.provable_range import pending_rows_at
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Recomputation
-from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
+from streamhouse.runtime.audit.recorded_batches import Batch, Commits, RecordedBatches
 from streamhouse.runtime.audit.row_differences import Deviation, deviation
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.row_kinds import functions_of
@@ -200,11 +200,11 @@ class _Attempt:
 
     def _last(self, user: str, batches: list[Batch]) -> Batch | None:
         """The last batch of a query in the snapshot; None if the lineage lacks it."""
-        before = [s for s in self._table.snapshots.newest_first() if s.id <= self._snapshot]
-        committed = next((s.commit_identifier for s in before if s.commit_user == user), -1)
+        commits = Commits(self._table.snapshots.newest_first())
+        committed, _ = commits.in_snapshot(user, self._snapshot)
         newest = self._address.open().snapshots.last_commit_of(user)
         last = batches[-1]
-        if last.number < committed:
+        if committed is not None and last.number < committed:
             return None
         if newest is None or newest.id <= self._snapshot:
             # Batches that wrote nothing count as part of the snapshot.

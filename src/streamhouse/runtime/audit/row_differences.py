@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlglot
 from duckdb import DuckDBPyConnection
 from sqlglot import exp
@@ -21,7 +22,6 @@ from sqlglot.errors import SqlglotError
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_database import open_database
 from streamhouse.errors import OptionError
-from streamhouse.paimon.changelog.differences.state_difference import RowNumbers
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.runtime.audit.recorded_batches import Unread
 from streamhouse.source import of_kind
@@ -140,52 +140,32 @@ def differences(
 
 @dataclass(frozen=True)
 class Deviation:
-    """The differing rows of the actual table `old` and the expected table `new`.
+    """The rows in which an actual table differs from the expected one.
 
-    `old_rows` and `new_rows` are pairs of row numbers in these tables, -1 where a row is missing.
-    `kept` are columns that are not compared: existing rows keep their values, and missing rows take
-    them from `new`.
+    `wrong` are rows of the actual table, and `corrected` what they should be, in the same order;
+    `missing` are rows that it lacks, `surplus` rows that it should not have.
     """
 
-    old: pa.Table
-    new: pa.Table
-    old_rows: RowNumbers
-    new_rows: RowNumbers
+    wrong: pa.Table
+    corrected: pa.Table
+    missing: pa.Table
+    surplus: pa.Table
     key: tuple[str, ...]
-    kept: tuple[str, ...]
 
     @property
     def counts(self) -> tuple[int, int, int]:
         """The numbers of missing, wrong and surplus rows."""
-        missing, extra = self.old_rows < 0, self.new_rows < 0
-        both = ~missing & ~extra
-        return int(missing.sum()), int(both.sum()), int(extra.sum())
+        return self.missing.num_rows, self.wrong.num_rows, self.surplus.num_rows
 
     def changes(self, null_columns: Sequence[str]) -> Iterator[pa.Table]:
         """The changelog that repairs the table: -U and +U of wrong rows, +I of missing ones.
 
         `null_columns` are null in the -U and +U rows, so that the merge keeps newer values.
         """
-        both = (self.old_rows >= 0) & (self.new_rows >= 0)
-        before = self.old.take(pa.array(self.old_rows[both]))
-        after = self._corrected(both)
-        for name in null_columns:
-            index = before.schema.get_field_index(name)
-            field = before.schema.field(name)
-            nulls = pa.nulls(before.num_rows, field.type)
-            before = before.set_column(index, field, nulls)
-            after = after.set_column(index, field, nulls)
-        yield of_kind(before, "-U")
-        yield of_kind(after, "+U")
-        yield of_kind(self.new.take(pa.array(self.new_rows[self.old_rows < 0])), "+I")
-
-    def _corrected(self, both: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Table:
-        after = self.new.take(pa.array(self.new_rows[both]))
-        before = self.old.take(pa.array(self.old_rows[both]))
-        for name in self.kept:
-            index = after.schema.get_field_index(name)
-            after = after.set_column(index, after.schema.field(name), before.column(name))
-        return after
+        for rows, kind in ((self.wrong, "-U"), (self.corrected, "+U")):
+            nulls = {name: pa.nulls(rows.num_rows, rows.field(name).type) for name in null_columns}
+            yield of_kind(_with_columns(rows, nulls), kind)
+        yield of_kind(self.missing, "+I")
 
     def touches(self, keys: pa.Table) -> bool:
         """Whether a row with one of these keys differs."""
@@ -193,18 +173,13 @@ class Deviation:
 
     def applied(self, actual: pa.Table) -> pa.Table:
         """`actual` repaired."""
-        both = (self.old_rows >= 0) & (self.new_rows >= 0)
         unchanged = actual.filter(pa.array(~KeySet(self.keys).mask(actual)))
-        missing = self.new.take(pa.array(self.new_rows[self.old_rows < 0]))
-        return pa.concat_tables([unchanged, self._corrected(both), missing])
+        return pa.concat_tables([unchanged, self.corrected, self.missing])
 
     @cached_property
     def keys(self) -> pa.Table:
         """The keys of the rows that differ."""
-        old, new = self.old.select(list(self.key)), self.new.select(list(self.key))
-        differing = self.old_rows[self.old_rows >= 0]
-        missing = self.new_rows[self.old_rows < 0]
-        return pa.concat_tables([old.take(pa.array(differing)), new.take(pa.array(missing))])
+        return pa.concat_tables([self.wrong, self.surplus, self.missing]).select(list(self.key))
 
 
 def deviation(
@@ -212,15 +187,16 @@ def deviation(
 ) -> Deviation:
     """Compare two states by key; only rows that meet `where`, a condition on the key columns.
 
-    Floating-point numbers are equal if they differ by at most 0.005 or 1 in 10^12, since the order
-    of addition differs. A surplus row of zeros and nulls is no difference: retractions leave such
-    rows. Raises `OptionError` for a condition that cannot be parsed or fails.
+    Columns in `kept` are not compared: wrong rows keep their values, and missing rows have those
+    of `new`. Floating-point numbers are equal if they differ by at most 0.005 or 1 in 10^12, since
+    the order of addition differs. A surplus row of zeros and nulls is no difference: retractions
+    leave such rows. Raises `OptionError` for a condition that cannot be parsed or fails.
     """
     names = old.schema.names
     columns = {name: f"c{i}" for i, name in enumerate(names)}
     compared = [name for name in names if name not in key and name not in kept]
     key_match = " AND ".join(f"o.{columns[n]} = n.{columns[n]}" for n in key)
-    wrong = [
+    differing = [
         differs_sql(old.schema.field(n).type, f"o.{columns[n]}", f"n.{columns[n]}")
         for n in compared
     ]
@@ -231,7 +207,7 @@ def deviation(
         f"FULL OUTER JOIN (SELECT * FROM new WHERE {condition}) n ON {key_match} "
         f"WHERE o.{_ROW} IS NULL "
         f"OR (n.{_ROW} IS NULL AND NOT ({' AND '.join(empty) or 'false'})) "
-        f"OR (o.{_ROW} IS NOT NULL AND n.{_ROW} IS NOT NULL AND ({' OR '.join(wrong) or 'false'}))"
+        f"OR (n.{_ROW} IS NOT NULL AND ({' OR '.join(differing) or 'false'}))"
     )
     with open_database() as con:
         con.register("old", _numbered(old))
@@ -241,10 +217,19 @@ def deviation(
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
-    old_rows, new_rows = (
-        np.asarray(pairs.column(n).fill_null(-1).to_numpy(), dtype=np.int64) for n in ("o", "n")
-    )
-    return Deviation(old, new, old_rows, new_rows, key, tuple(kept))
+    o, n = pairs.column("o"), pairs.column("n")
+    both = pc.and_(o.is_valid(), n.is_valid())
+    wrong, corrected = old.take(o.filter(both)), new.take(n.filter(both))
+    return Deviation(
+        wrong, _with_columns(corrected, {name: wrong.column(name) for name in kept}),
+        new.take(n.filter(o.is_null())), old.take(o.filter(n.is_null())), key,
+    )  # fmt: skip
+
+
+def _with_columns(table: pa.Table, columns: Mapping[str, pa.ChunkedArray | pa.Array]) -> pa.Table:
+    """The table with these columns in the place of its own."""
+    arrays = [columns.get(name, table.column(name)) for name in table.column_names]
+    return pa.Table.from_arrays(arrays, schema=table.schema)
 
 
 def _is_empty(column_type: pa.DataType, name: str) -> str:

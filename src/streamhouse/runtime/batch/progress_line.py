@@ -8,30 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from streamhouse.progress_timer import ticking
+
 SHOWN_AFTER_S = 2.0
 """A statement that ends sooner shows no progress line."""
+_EVERY_S = 0.1
 
 
 class ProgressLine:
-    """Progress of a statement, which consists of successive parts; thread-safe.
-
-    If stderr is a terminal, it shows a line with the part's name, rows, rate, percentage and the
-    time left, from `SHOWN_AFTER_S` on, also while nothing advances. `close` removes the line.
-    Without a terminal nothing is written.
-    """
+    """Progress of a statement, which consists of successive parts; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._name, self._rows = "", 0
+        self._total: int | None = None
         self._bar: Any = None
         self._task: Any = None
-        self._name = ""
-        self._rows = 0
-        self._total: int | None = None
-        self._timer: threading.Timer | None = None
-        if sys.stderr.isatty():
-            self._timer = threading.Timer(SHOWN_AFTER_S, self._show)
-            self._timer.daemon = True
-            self._timer.start()
 
     def part(self, name: str, total: int | None) -> None:
         """Begin a part of `total` rows (None: unknown)."""
@@ -39,59 +31,47 @@ class ProgressLine:
             self._name, self._rows, self._total = name, 0, total
             if self._bar is not None:
                 self._bar.remove_task(self._task)
-                self._begin()
+                self._task = self._bar.add_task(name, total=total)
 
     def advance(self, rows: int) -> None:
         """Count `rows` more rows as done."""
         with self._lock:
-            self._complete(self._rows + rows)
+            self._rows += rows
 
-    def reached(self, rows: int) -> None:
-        """Set the number of rows of this part that are done."""
+    def reached(self, rows: int, total: int | None = None) -> None:
+        """Set how many rows of this part are done, and how many there are, if more is known."""
         with self._lock:
-            self._complete(rows)
+            self._rows, self._total = rows, self._total if total is None else total
 
-    def _complete(self, rows: int) -> None:
-        self._rows = rows
-        if self._bar is not None:
-            self._bar.update(self._task, completed=rows)
-
-    def resize(self, total: int) -> None:
-        """Set the number of rows of this part, of which more is known."""
+    def show(self, seconds: float) -> None:
+        """Show the progress on the terminal; called again and again."""
         with self._lock:
-            self._total = total
-            if self._bar is not None:
-                self._bar.update(self._task, total=total)
+            if self._bar is None:
+                self._bar = _bar()
+                self._task = self._bar.add_task(self._name, total=self._total)
+                self._bar.start()
+            self._bar.update(self._task, total=self._total, completed=self._rows)
 
     def close(self) -> None:
         """Remove the line from the terminal."""
-        with self._lock:
-            timer, self._timer = self._timer, None
-            if timer is not None:
-                timer.cancel()
-            if self._bar is not None:
-                self._bar.stop()
-                self._bar = None
-
-    def _show(self) -> None:
-        with self._lock:
-            if self._timer is None:
-                # `close` has been called meanwhile.
-                return
-            self._bar = _bar()
-            self._begin()
-            self._bar.start()
-
-    def _begin(self) -> None:
-        self._task = self._bar.add_task(self._name, total=self._total, completed=self._rows)
+        if self._bar is not None:
+            self._bar.stop()
 
 
 @contextmanager
 def progress() -> Iterator[ProgressLine]:
-    """A `ProgressLine` whose line is removed at the end of the `with`."""
+    """A `ProgressLine` that is shown while the `with` lasts, if stderr is a terminal.
+
+    The line has the part's name, rows, rate, percentage and the time left, from `SHOWN_AFTER_S` on,
+    also while nothing advances.
+    """
     line = ProgressLine()
-    try:
+    if not sys.stderr.isatty():
         yield line
+        return
+    try:
+        with ticking(line.show, SHOWN_AFTER_S, _EVERY_S):
+            yield line
     finally:
         line.close()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
 from streamhouse.connectors.registry import check_declaration, connector, effective_options
-from streamhouse.duckdb_engine import Batches, warehouse_scanner
+from streamhouse.duckdb_engine import Batches
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.runtime.batch.scan_pruning import Pruning
@@ -34,26 +34,19 @@ class Scans:
         """The number of rows in the files that are read; None if unknown."""
         total = 0
         for scan in self._plan.scans:
-            table = self._table(scan)
-            if table is None:
+            table = _pinned(self._session, scan)
+            if not isinstance(table, Table):
                 return None
+            condition = self._pruning.filter(scan.relation, table.arrow_schema)
             total += sum(
                 int(Split.deserialize(split).row_count())
-                for split in table.splits(filter=self._filter(scan, table))
+                for split in table.splits(filter=condition)
             )
         return total
 
     def open(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         """The schema and batches of a scan, for the engine; rows count as progress."""
-        table = self._table(scan)
-        if table is None:
-            schema, batches = scan_of(self._session, scan)
-        else:
-            columns, condition = list(scan.columns), self._filter(scan, table)
-            schema = table.read_schema(columns)
-
-            def batches() -> Iterator[pa.RecordBatch]:
-                return table.read(columns=columns, filter=condition)
+        schema, batches = scan_of(self._session, scan, self._pruning)
 
         def counted() -> Iterator[pa.RecordBatch]:
             for batch in batches():
@@ -62,28 +55,30 @@ class Scans:
 
         return schema, counted
 
-    def _table(self, scan: BoundedScan) -> Table | None:
-        """The Paimon table at the scan's snapshot; None for other connectors and system tables."""
-        if scan.table.connector != "paimon":
-            return None
-        address = self._session.endpoints.address(scan.table)
-        options, hinted = split_options(scan.options)
-        name = ".".join(scan.table.name[-2:])
-        table = Warehouse(address.warehouse).readable(name, scan.as_of or hinted, options, pin=True)
-        return table if isinstance(table, Table) else None
 
-    def _filter(self, scan: BoundedScan, table: Table) -> Filter | None:
-        return self._pruning.filter(scan.relation, table.arrow_schema)
-
-
-def scan_of(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-    """The schema and batches of a scan, for the engine, without filter pushdown."""
-    if scan.table.connector == "paimon":
-        address = session.endpoints.address(scan.table)
-        return warehouse_scanner(Warehouse(address.warehouse))(scan)
+def scan_of(
+    session: Session, scan: BoundedScan, pruning: Pruning | None = None
+) -> tuple[pa.Schema, Batches]:
+    """The schema and batches of a scan, for the engine; `pruning`: what it need not read."""
+    found, columns = _pinned(session, scan), list(scan.columns)
+    if isinstance(found, Table) and pruning is not None:
+        condition = pruning.filter(scan.relation, found.arrow_schema)
+        return found.read_schema(columns), lambda: found.read(columns=columns, filter=condition)
+    if found is not None:
+        return found.read_schema(columns), lambda: found.read(columns=columns)
     table = scan.table
     if scan.options:
         table = replace(table, options={**table.options, **scan.options})
         check_declaration(table, f"table {'.'.join(table.name[1:])}")
     reader = connector(table.connector)
     return reader.scan(table, effective_options(table), scan.columns)
+
+
+def _pinned(session: Session, scan: BoundedScan) -> Any:
+    """The Paimon table, or system table, at the scan's snapshot; None for other connectors."""
+    if scan.table.connector != "paimon":
+        return None
+    options, hinted = split_options(scan.options)
+    warehouse = Warehouse(session.endpoints.address(scan.table).warehouse)
+    name = ".".join(scan.table.name[-2:])
+    return warehouse.readable(name, scan.as_of or hinted, options, pin=True)

@@ -15,7 +15,7 @@ from streamhouse.options import hide_secrets
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.monitoring.log_file import LOG, SPARK_LOG, LogFile
 from streamhouse.runtime.monitoring.process import own
-from streamhouse.runtime.monitoring.run_reports import ReportedQuery, query_status
+from streamhouse.runtime.monitoring.run_reports import ReportedQuery, lag_of, query_status
 from streamhouse.runtime.monitoring.status import (
     MaintenanceStatus,
     QueryStatus,
@@ -266,11 +266,7 @@ class Reporter:
         for _ in range(min(_LAGS, len(queries))):
             self._next_lag = (self._next_lag + 1) % len(queries)
             query = queries[self._next_lag]
-            try:
-                lag = query.progress.lag()
-            except Exception as error:  # noqa: BLE001  # the query itself reports the error
-                _LOG.info("the lag of %s is unknown: %s", query.description.part, error)
-                lag = None
+            lag = lag_of(query)
             if lag is not None and lag.seconds is not None:
                 lag = replace(lag, seconds=round(lag.seconds, 2))
             self._lags[query.description.pipeline, query.description.part] = lag

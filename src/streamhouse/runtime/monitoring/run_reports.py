@@ -5,50 +5,27 @@ On a terminal, a line has the progress of snapshots.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol
 
-from streamhouse.runtime.batch.progress_line import ProgressLine
+from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.status import QueryStatus
 from streamhouse.runtime.query_description import QueryProgress
+from streamhouse.runtime.run_output import Outcome, RunOutput
 from streamhouse.source import Lag
 
 if TYPE_CHECKING:
     from streamhouse.runtime.query_description import QueryDescription
 
 
+_LOG = logging.getLogger("streamhouse.status")
 EVERY_S = 10.0
-Outcome = Literal["caught up", "stopped"]
-
-
 _EVERY_S = 0.5
-
-
-class RunListener(Protocol):
-    """Shows the reports of a run; all calls are of one thread."""
-
-    def starting(self) -> None:
-        """Spark is starting; may be called several times."""
-        return
-
-    def running(self, queries: int) -> None:
-        """So many queries run."""
-        return
-
-    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
-        """The progress, `seconds` after the queries were started."""
-        return
-
-    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
-        """The run has ended without an error."""
-        return
-
-
-class SilentListener(RunListener):
-    """Shows nothing."""
 
 
 class ReportedQuery(Protocol):
@@ -64,16 +41,19 @@ class ReportedQuery(Protocol):
 
 
 class RunReports:
-    """Calls the listener every `EVERY_S` seconds while queries run."""
+    """Reports to the output every `EVERY_S` seconds while queries run."""
 
-    def __init__(self, listener: RunListener, clock: Callable[[], float] = time.monotonic) -> None:
-        self._listener, self._clock = listener, clock
+    def __init__(self, output: RunOutput, clock: Callable[[], float] = time.monotonic) -> None:
+        self._output, self._clock = output, clock
+        self._starts = False
         self._queries: Sequence[ReportedQuery] = ()
         self._running_since = self._due = 0.0
 
     def starting(self) -> None:
-        """Report that Spark is starting."""
-        self._listener.starting()
+        """Report that Spark is starting, once."""
+        if not self._starts:
+            self._starts = True
+            self._output.starting()
 
     def running(self, queries: Sequence[ReportedQuery]) -> None:
         """Report that all these queries run."""
@@ -81,22 +61,22 @@ class RunReports:
         if not self._queries:
             self._running_since = now
         self._queries, self._due = list(queries), now + EVERY_S
-        self._listener.running(len(queries))
+        self._output.running(len(queries))
 
     def step(self) -> None:
         """Report the progress, if it is due; called often."""
         now = self._clock()
         if self._queries and now >= self._due:
             self._due = now + EVERY_S
-            self._listener.progress(now - self._running_since, self._progress(with_lag=True))
+            self._output.progress(now - self._running_since, self._progress(with_lag=True))
 
     def end(self, outcome: Outcome) -> None:
         """Report the end, after all queries have stopped."""
         if self._queries:
-            self._listener.ended(outcome, self._progress(with_lag=False))
+            self._output.ended(outcome, self._progress(with_lag=False))
 
     def _progress(self, with_lag: bool) -> list[QueryStatus]:
-        return [query_status(query, _lag(query) if with_lag else None) for query in self._queries]
+        return [query_status(query, lag_of(query) if with_lag else None) for query in self._queries]
 
 
 def query_status(query: ReportedQuery, lag: Lag | None) -> QueryStatus:
@@ -107,10 +87,12 @@ def query_status(query: ReportedQuery, lag: Lag | None) -> QueryStatus:
     )
 
 
-def _lag(query: ReportedQuery) -> Lag | None:
+def lag_of(query: ReportedQuery) -> Lag | None:
+    """How far a query is behind its sources; None if that is unknown."""
     try:
         return query.progress.lag()
-    except Exception:  # noqa: BLE001  # the query itself reports the error
+    except Exception as error:  # noqa: BLE001  # the query itself reports the error
+        _LOG.info("the lag of %s is unknown: %s", query.description.part, error)
         return None
 
 
@@ -121,6 +103,7 @@ class SnapshotProgressLine:
     """
 
     def __init__(self) -> None:
+        self._shown = ExitStack()
         self._line: ProgressLine | None = None
         self._total = 0
         self._due = time.monotonic()
@@ -137,15 +120,13 @@ class SnapshotProgressLine:
             self.close()
             return
         if self._line is None:
-            self._line, self._total = ProgressLine(), 0
+            self._line, self._total = self._shown.enter_context(progress()), 0
             self._line.part("snapshot", None)
         # The rows of a batch count once it ends, but fewer are left meanwhile.
         total = self._total = max(self._total, sum(rows + left for rows, left in copying))
-        self._line.resize(total)
-        self._line.reached(total - sum(left for _, left in copying))
+        self._line.reached(total - sum(left for _, left in copying), total)
 
     def close(self) -> None:
         """Remove the line."""
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
+        self._line = None
+        self._shown.close()

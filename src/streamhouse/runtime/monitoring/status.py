@@ -16,16 +16,19 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Literal
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import PipelineError, TableError
 from streamhouse.paimon.storage.files import Files, files_of
-from streamhouse.runtime.monitoring.metrics import Commit, QueryCounts
+from streamhouse.runtime.monitoring.metrics import QueryCounts
 from streamhouse.runtime.monitoring.process import Process
-from streamhouse.source import Lag, SourceState
+from streamhouse.source import Lag
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 FOLDER = ".pipelines"
 """The folder of the status files in a warehouse, next to its databases."""
@@ -102,37 +105,21 @@ class Status:
 
     @staticmethod
     def parse(text: str) -> Status:
-        """From `text`; ValueError, TypeError or KeyError for anything else."""
-        record: dict[str, Any] = json.loads(text)
-        record["process"] = Process(**record["process"])
-        record["queries"] = tuple(_query(query) for query in record["queries"])
-        if record["maintenance"] is not None:
-            record["maintenance"] = MaintenanceStatus(**record["maintenance"])
-        return Status(**record)
+        """From `text`; `ValueError` for anything else."""
+        return _reader().validate_json(text)
+
+
+@cache
+def _reader() -> TypeAdapter[Status]:
+    # Slow to import, and most processes only write their status.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Status)
 
 
 def _json(record: object) -> str:
     # Several times faster than `asdict`, which copies.
     return json.dumps(record, default=vars)
-
-
-def _query(record: dict[str, Any]) -> QueryStatus:
-    lag, commit = record.pop("lag"), record.pop("commit", None)
-    status = QueryStatus(
-        **record,
-        lag=None if lag is None else _lag(lag),
-        commit=None if commit is None else Commit(**commit),
-    )
-    return replace(status, sources=tuple(status.sources), lookups=tuple(status.lookups))
-
-
-def _lag(record: dict[str, Any]) -> Lag:
-    state = record.pop("state", None)
-    if state is None:
-        return Lag(**record)
-    place = state.pop("position")
-    position = None if place is None else (str(place[0]), int(place[1]))
-    return Lag(**record, state=SourceState(**state, position=position))
 
 
 class Statuses:
@@ -159,7 +146,7 @@ class Statuses:
             return None
         try:
             status = replace(Status.parse(text), name=name)
-        except (ValueError, TypeError, KeyError):
+        except ValueError:
             # Written by another version of Streamhouse, or by another program.
             return None
         return self._corrected(status) if status.is_live else status

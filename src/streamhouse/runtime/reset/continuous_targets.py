@@ -12,7 +12,6 @@ from pathlib import Path
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.session.dry_run import DraftSession
-from streamhouse.runtime.session.query_plans import QueryPlans
 from streamhouse.runtime.state.checkpoint import VIEWS, checkpoints_of
 from streamhouse.runtime.statements.script_plan import held_notices, plan_script
 from streamhouse.runtime.statements.steps import Step
@@ -56,11 +55,10 @@ class ContinuousTarget:
 
 @dataclass(frozen=True)
 class ScriptTargets:
-    """All targets of a script, the options of all its catalogs, and the plans of its queries."""
+    """All targets of a script, and the options of all its catalogs."""
 
     targets: tuple[ContinuousTarget, ...]
     catalogs: tuple[Mapping[str, str], ...]
-    plans: QueryPlans
 
 
 def continuous_targets(
@@ -91,7 +89,6 @@ def continuous_targets(
     return ScriptTargets(
         tuple(targets.values()),
         tuple(draft.catalogs.options(catalog) for catalog in draft.catalogs.names()),
-        draft.plans,
     )
 
 

@@ -7,12 +7,11 @@ behind; the next run of a script that writes one of the targets finishes the res
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from streamhouse.durable_files import locked, replace_text
+from streamhouse.durable_files import locked, read_json, replace_json
 from streamhouse.runtime.state.checkpoint import pipeline_folder
 
 NAME = ".from-scratch.json"
@@ -34,10 +33,7 @@ class ResetMarker:
 
     def read(self) -> dict[str, Reset]:
         """The unfinished resets by target, `database.table`."""
-        path = self._folder / NAME
-        if not path.exists():
-            return {}
-        records = json.loads(path.read_text())
+        records = read_json(self._folder / NAME) or {}
         return {
             target: Reset(bool(record["keep"]), tuple(record["queries"]))
             for target, record in records.items()
@@ -62,8 +58,7 @@ class ResetMarker:
         if not resets:
             path.unlink(missing_ok=True)
             return
-        records = {name: asdict(reset) for name, reset in resets.items()}
-        replace_text(path, json.dumps(records, indent=1))
+        replace_json(path, {name: asdict(reset) for name, reset in resets.items()})
 
 
 def any_left(roots: Iterable[Path]) -> bool:

@@ -60,10 +60,6 @@ class _TargetReset:
     def name(self) -> str:
         return self.target.address.identifier
 
-    @property
-    def markers(self) -> list[ResetMarker]:
-        return _markers(self.target)
-
 
 def reset(script: ScriptTargets, keep: bool, notice: Notice, marked: Callable[[], None]) -> None:
     """Reset all targets of a script; `keep` leaves their rows.
@@ -79,7 +75,7 @@ def reset(script: ScriptTargets, keep: bool, notice: Notice, marked: Callable[[]
         ]
         mixed = _with_rows_of_statements(resets)
         for entry in resets:
-            for marker in entry.markers:
+            for marker in _markers(entry.target):
                 marker.add({entry.name: Reset(keep, entry.queries)})
         marked()
         reached("reset-marked", 0, "")
@@ -218,7 +214,7 @@ def _run_steps(
             unregister_checkpoints(entry.target.address.warehouse, checkpoint)
         reached("checkpoints-cleared", 0, entry.name)
     for entry in resets:
-        for marker in entry.markers:
+        for marker in _markers(entry.target):
             marker.remove([entry.name])
         reached("reset-ended", 0, entry.name)
         notice(_summary(entry, rows[entry.name], entry.name in mixed))

@@ -46,20 +46,6 @@ class MaterializedViews:
         self.reserved: set[Name] = set()
         """Names that no other result of the script may have."""
 
-    def plan(
-        self,
-        query: Query,
-        inputs: ViewInputTables,
-        columns: tuple[str, ...],
-        key: tuple[str, ...],
-        closed: bool = False,
-    ) -> ViewPlan:
-        """As `plan_view`, of a table of its own."""
-        return self._session.plans.plan(
-            query, inputs, (columns, key, closed),
-            lambda found: plan_view(query, found, columns, key, closed),
-        )  # fmt: skip
-
     def create(self, statement: CreateMaterializedView) -> bool:
         """Run CREATE MATERIALIZED VIEW: create its table (True), or find it, defined alike.
 
@@ -76,13 +62,13 @@ class MaterializedViews:
         name = ".".join(full[1:])
         if self._session.view(full) is not None:
             raise TableError(f"view {name}: there is a view of that name; DROP VIEW it first")
-        inputs = self.inputs(full)
+        inputs = ViewInputTables(self._session, full)
         text = with_full_names(statement.query, inputs.stored_name)
         stored = StoredView(
             text, statement.freshness_s, statement.full,
             appends=statement.appends, closed=statement.closed, zone=inputs.zone,
         )  # fmt: skip
-        plan = self.plan(
+        plan = plan_view(
             statement.query, inputs, statement.columns, statement.primary_key, statement.closed
         )
         plan, feeds = replace(plan, appends=statement.appends), inputs.create(statement.position)
@@ -125,10 +111,6 @@ class MaterializedViews:
             number += 1
             name = (*full[:2], f"{full[2]}_{number}")
         return name
-
-    def inputs(self, view: Name) -> ViewInputTables:
-        """Resolves the names in the query of a view, or of a table that is kept like one."""
-        return ViewInputTables(self._session, view)
 
     def alter(self, statement: AlterMaterializedView) -> None:
         """Run SUSPEND, RESUME or SET FRESHNESS."""

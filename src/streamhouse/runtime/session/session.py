@@ -17,7 +17,6 @@ from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE, Catalogs
 from streamhouse.runtime.session.endpoints import Endpoints
 from streamhouse.runtime.session.materialized_views import MaterializedViews
-from streamhouse.runtime.session.query_plans import QueryPlans
 from streamhouse.runtime.session.table_definitions import TableDefinitions
 from streamhouse.runtime.session.views import SessionViews, check_no_view
 from streamhouse.sql.expressions.zones import UTC, ZONE_OPTION, zone_named
@@ -76,7 +75,6 @@ class Session(Resolver):
         self.functions: set[str] = set()
         """The names of the present Python functions."""
         self.endpoints = Endpoints(self)
-        self.plans = QueryPlans()
         self._opened: dict[str, Table] = {}
 
     def full(self, name: Name) -> Name:

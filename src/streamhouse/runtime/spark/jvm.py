@@ -17,8 +17,6 @@ it and its jars, and ignores one that does not.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shlex
 import shutil
@@ -26,20 +24,18 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import pyspark
 from pyspark.java_gateway import launch_gateway
 
+from streamhouse.options import table_of
 from streamhouse.paimon.java import class_archive
 from streamhouse.paimon.java.installed_java import java_command
-from streamhouse.paimon.java.jars import cache_folder
 
 _SERVER = "org.apache.spark.api.python.PythonGatewayServer"
-_LAUNCHER = "org.apache.spark.launcher.Main"
-_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 NEEDS_SUBMIT = (
     "HADOOP_CONF_DIR",
     "PYSPARK_SUBMIT_ARGS",
@@ -59,15 +55,12 @@ _SUBMIT_SETTINGS = (
     "spark.submit.",
 )
 _LEFT_OUT = "spark-mllib_"
-_NOT_NEEDED = ("-Xmx", "--add-modules=jdk.incubator.vector")
-"""`spark.driver.memory` sets the memory; only MLlib uses the module, which slows the start."""
+_OPTIONS: Sequence[str] = table_of(__package__, "java_options.toml")["options"]
 _CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _POLL_S = 0.01
-_LAUNCHER_SECONDS = 60
 
 
-_SILENT = " ".join(class_archive.SILENT)
 OUT_VARIABLE = "STREAMHOUSE_CLASS_ARCHIVE_OUT"
 """Environment variable: the file that the JVM writes its archive to, instead of using one."""
 
@@ -85,17 +78,16 @@ def spark_home() -> Path:
 def launch(
     settings: Mapping[str, str],
     environment: Mapping[str, str],
-    options: Path,
     stderr: IO[bytes] | int | None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Any:
     """Start the JVM in its own POSIX session, so that signals to our process group do not reach it.
 
-    `options` is the file that `save_options` wrote. Returns PySpark's gateway, whose `proc` is the
-    process; the JVM exits when the standard input of `proc` is closed. Raises `JavaExited`, also
-    once it is `cancelled`, or `OSError` if there is no Java.
+    Returns PySpark's gateway, whose `proc` is the process; the JVM exits when the standard input of
+    `proc` is closed. Raises `JavaExited`, also once it is `cancelled`, or `OSError` if there is no
+    Java.
     """
-    command = _direct(settings, options) or _submit(settings)
+    command = _direct(settings) or _submit(settings)
     folder = tempfile.mkdtemp(prefix="streamhouse-gateway-")
     connection = os.path.join(folder, "connection")
     try:
@@ -122,37 +114,13 @@ def launch(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def save_options(path: Path) -> None:
-    """Get the Java options that Spark needs from Spark's launcher, and write them to `path` (JSON).
-
-    Raises `OSError`, `subprocess.SubprocessError`, or `ValueError`.
-    """
-    jars = str(spark_home() / "jars" / "*")
-    command = [java_command(), "-cp", jars, _LAUNCHER, _SUBMIT, "pyspark-shell"]
-    # `bin/load-spark-env.sh` sets these variables.
-    scala = min((spark_home() / "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
-    environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": scala}
-    given = subprocess.run(
-        command, env=environment, capture_output=True, check=True, timeout=_LAUNCHER_SECONDS
-    )
-    words = [word.decode() for word in given.stdout.split(b"\0") if word.strip()]
-    place = words.index("-cp") + 2
-    needed = [
-        word for word in words[place : words.index(_SUBMIT)] if not word.startswith(_NOT_NEEDED)
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(needed))
-    os.replace(fresh, path)
-
-
 def classpath() -> str:
     """Spark's jars in a fixed order, without MLlib, which our queries do not use."""
     jars = sorted((spark_home() / "jars").glob("*.jar"))
     return os.pathsep.join(str(jar) for jar in jars if not jar.name.startswith(_LEFT_OUT))
 
 
-def _direct(settings: Mapping[str, str], options: Path) -> list[str] | None:
+def _direct(settings: Mapping[str, str]) -> list[str] | None:
     """The command that starts the py4j server directly; None if `spark-submit` is needed."""
     if (
         not settings["spark.master"].startswith("local")
@@ -161,13 +129,9 @@ def _direct(settings: Mapping[str, str], options: Path) -> list[str] | None:
         or _configured()
     ):
         return None
-    try:
-        needed = json.loads(options.read_text())
-    except (OSError, ValueError):
-        return None
     own = shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
     memory = f"-Xmx{settings.get('spark.driver.memory', '1g')}"
-    return [java_command(), "-cp", classpath(), memory, *needed, *own, _SERVER]
+    return [java_command(), "-cp", classpath(), memory, *_OPTIONS, *own, _SERVER]
 
 
 def _configured() -> bool:
@@ -196,22 +160,11 @@ def _connected(process: subprocess.Popen[bytes], port: int, secret: str) -> Any:
 
 def java_options(path: Path) -> str:
     """Options for Spark's JVM: use the archive at `path`, or make the one `OUT_VARIABLE` names."""
-    out = os.environ.get(OUT_VARIABLE)
-    if out is not None:
-        return f'"-XX:ArchiveClassesAtExit={out}" {_SILENT}'
-    return f'"-XX:SharedArchiveFile={path}" {_SILENT}' if path.is_file() else ""
+    return " ".join(f'"{word}"' for word in class_archive.options(OUT_VARIABLE, path))
 
 
 def archive_path() -> Path:
     """The archive's path for this version of Spark and Java, whether it exists or not."""
-    java = shutil.which(java_command()) or "java"
-    release = Path(os.path.realpath(java)).parent.parent / "release"
-    parts = [pyspark.__version__, classpath(), os.path.realpath(java)]
-    parts.append(release.read_text() if release.is_file() else "")
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-    return cache_folder().parent / "classes" / f"spark-{pyspark.__version__}-{digest}.jsa"
-
-
-def options_path(archive: Path) -> Path:
-    """The file with the Java options for the same JVM (`jvm.save_options`)."""
-    return archive.with_suffix(".json")
+    version = pyspark.__version__
+    parts = [version, classpath(), *class_archive.this_java()]
+    return class_archive.cached(f"spark-{version}", parts)

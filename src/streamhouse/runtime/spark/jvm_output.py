@@ -18,18 +18,14 @@ class JvmOutput:
         self._file: int | None = None
         self._read = 0
 
-    @property
-    def descriptor(self) -> int | None:
-        """The descriptor of the file; None if the JVM writes to this process's standard error."""
-        return self._file
-
-    def open(self) -> str:
-        """Create a file for a new JVM; returns its path, for the caller to remove."""
+    def open(self) -> int:
+        """Create a file for a new JVM; returns its descriptor."""
         self._read = 0
-        self._file, path = tempfile.mkstemp(prefix="streamhouse-spark-")
+        with tempfile.TemporaryFile(prefix="streamhouse-spark-") as file:
+            self._file = os.dup(file.fileno())
         # The JVM appends, so that the file can be truncated.
         fcntl.fcntl(self._file, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
-        return path
+        return self._file
 
     def new(self) -> bytes:
         """What was written since the last call."""

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
-from pathlib import Path
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -59,8 +59,6 @@ _parent: WorkerParent | None = None
 """The parent from which the Python workers of this module's JVM are forked."""
 _starting: _StartingSession | None = None
 """The session that `begin_session` is starting, until `start_session` takes it."""
-_preloaded: set[str] = set()
-"""The modules of `preload`."""
 _checked: set[tuple[str, str]] = set()
 """The applications and warehouses that `check_cluster` has checked."""
 
@@ -77,7 +75,7 @@ def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
     global _starting
     starting, _starting = _starting, None
     if starting is not None:
-        return starting.result()
+        return starting.session.result()
     own = _own_session
     if own is not None and own.sparkContext is SparkContext._active_spark_context:
         # It is set up; each call into the JVM that would check this takes milliseconds.
@@ -92,49 +90,29 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     """
     global _starting
     check_java()
-    _starting = _StartingSession(name, options)
+    cancelled = threading.Event()
+    pool = ThreadPoolExecutor(1, "streamhouse-spark")
+    session = pool.submit(_start_beside, name, options, cancelled.is_set)
+    pool.shutdown(wait=False)
+    _starting = _StartingSession(session, cancelled)
 
 
-def preload(modules: Iterable[str]) -> None:
-    """Import modules in the parent of the local Python workers, so that its later forks have them.
-
-    Each task's process would import them again, while the first batch waits.
-    """
-    _preloaded.update(modules)
-    if _parent is not None:
-        _parent.preload(_preloaded)
-
-
+@dataclass(frozen=True)
 class _StartingSession:
-    """A session that a background thread starts."""
+    """A session that a background thread starts, unless it is cancelled."""
 
-    def __init__(self, name: str, options: SparkOptions) -> None:
-        self._cancelled = threading.Event()
-        self._session: Future[SparkSession] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(name, options), daemon=True, name="streamhouse-spark"
-        )
-        self._thread.start()
+    session: Future[SparkSession]
+    cancelled: threading.Event
 
-    def result(self) -> SparkSession:
-        """Wait for the session; raises the error of its start."""
-        return self._session.result()
 
-    def cancel(self) -> None:
-        """Cancel the start; waits until the thread has ended."""
-        self._cancelled.set()
-        self._thread.join()
-
-    def _run(self, name: str, options: SparkOptions) -> None:
-        interval = sys.getswitchinterval()
-        # Each of hundreds of py4j calls waits for the GIL, held by a thread that imports modules.
-        sys.setswitchinterval(_SWITCH_S)
-        try:
-            self._session.set_result(_start(name, options, self._cancelled.is_set))
-        except BaseException as error:  # noqa: BLE001  # raised by `result`
-            self._session.set_exception(error)
-        finally:
-            sys.setswitchinterval(interval)
+def _start_beside(name: str, options: SparkOptions, cancelled: Callable[[], bool]) -> SparkSession:
+    interval = sys.getswitchinterval()
+    # Each of hundreds of py4j calls waits for the GIL, held by a thread that imports modules.
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        return _start(name, options, cancelled)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def _start(
@@ -157,8 +135,7 @@ def _start(
     if is_own:
         if local:
             conf.setAll(list(socket_settings().items()))
-        path = spark_jvm.options_path(archive)
-        gateway = _gateway(conf, path, options.verbose, cancelled)
+        gateway = _gateway(conf, options.verbose, cancelled)
         if cancelled():
             _end_jvm(gateway)
             raise StreamhouseError("Spark is no longer needed")
@@ -237,7 +214,8 @@ def end_session() -> None:
     global _own_session, _starting
     starting, _starting = _starting, None
     if starting is not None:
-        starting.cancel()
+        starting.cancelled.set()
+        wait([starting.session])
     session, _own_session = _own_session, None
     if session is None or session.sparkContext is not SparkContext._active_spark_context:
         return
@@ -263,24 +241,19 @@ def _end_jvm(gateway: Any) -> None:
     _end_parent()
 
 
-def _gateway(conf: SparkConf, options: Path, verbose: bool, cancelled: Callable[[], bool]) -> Any:
+def _gateway(conf: SparkConf, verbose: bool, cancelled: Callable[[], bool]) -> Any:
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     check_java()
     settings, environment = dict(conf.getAll()), _environment()
-    output_path = None if verbose else OUTPUT.open()
     try:
-        stderr = None if verbose else OUTPUT.descriptor
-        return spark_jvm.launch(settings, environment, options, stderr, cancelled)
+        stderr = None if verbose else OUTPUT.open()
+        return spark_jvm.launch(settings, environment, stderr, cancelled)
     except (spark_jvm.JavaExited, OSError) as error:
         _end_parent()
-        output = "" if output_path is None else Path(output_path).read_text(errors="replace")
-        lines = output.strip().splitlines()
+        lines = [] if verbose else OUTPUT.tail().strip().splitlines()
         reason = lines[0] if lines else str(error) or "Java has ended"
         raise StreamhouseError(f"Spark did not start: {reason}") from error
-    finally:
-        if output_path is not None:
-            os.unlink(output_path)
 
 
 def _environment() -> dict[str, str]:
@@ -293,7 +266,6 @@ def _environment() -> dict[str, str]:
     # Without the parent, workers only start more slowly.
     with contextlib.suppress(OSError):
         _parent = WorkerParent()
-        _parent.preload(_preloaded)
         given[PARENT] = _parent.address
         if given["PYSPARK_DRIVER_PYTHON"] == sys.executable:
             # No script requests the forks.

@@ -2,9 +2,9 @@
 
 Spark starts a Python process for each query, for its tasks and for each kind of planning. Each
 would import PySpark and our libraries again, which takes more than half a second of processor time.
-This process imports them once. `python -m streamhouse.runtime.spark.worker_parent LISTENER DRIVER`
-serves `worker_request` at an inherited socket, until its connection to the driver ends, which it
-does however the driver ends.
+This process imports them once. `python -m streamhouse.runtime.spark.worker_parent LISTENER` serves
+`worker_request` at an inherited socket, until its standard input ends, which it does however the
+driver ends.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import io
+import marshal
 import os
 import runpy
-import selectors
+import select
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib import import_module
 from typing import NoReturn
 
-from streamhouse.runtime.spark.fork_messages import close_files, receive
 from streamhouse.runtime.spark.worker_libraries import TASK_LIBRARIES
-from streamhouse.runtime.spark.worker_request import CODE, PARENT, STARTED
+from streamhouse.runtime.spark.worker_request import CODE, LENGTH, PARENT, STARTED
 
 _LIBRARIES = (
     *TASK_LIBRARIES,
@@ -39,168 +39,78 @@ _LIBRARIES = (
     "pyspark.sql.worker.plan_data_source_read",
     "streamhouse.runtime.streaming.spark_data_source",
     "streamhouse.runtime.streaming.batch_planner",
+    # The connectors that take long to import.
+    "streamhouse.connectors.kafka.connector",
+    "streamhouse.connectors.mysql_cdc.connector",
 )
 """Without the modules that forks run as `__main__`: Python warns if those are imported already."""
 _STANDARD_FILES = 3
 _REQUEST_S = 10.0
-_KILLED = 128
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-@dataclass(frozen=True)
-class ForkRequest:
-    """A request to run a module as `python -m` does, in an environment and folder, with stdio."""
-
-    arguments: list[str]
-    environment: dict[bytes, bytes]
-    folder: str
-    files: list[int]
-
-    @classmethod
-    def received(cls, client: socket.socket) -> ForkRequest:
-        """Receive a request; raises `OSError` or `EOFError` if it is incomplete."""
-        message, files = receive(client)
-        if len(files) != _STANDARD_FILES:
-            close_files(files)
-            raise OSError("not a request")
-        arguments, environment, folder = message
-        return cls(arguments, environment, folder, files)
-
-    def run(self) -> None:
-        """Run the requested module in this process."""
-        for number, file in enumerate(self.files):
-            os.dup2(file, number)
-        close_files(self.files)
-        os.environb.clear()
-        os.environb.update(self.environment)
-        # Processes that the fork starts must not request forks.
-        os.environ.pop(PARENT, None)
-        time.tzset()
-        os.chdir(self.folder)
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(line_buffering=True)
-        sys.argv = list(self.arguments)
-        runpy.run_module(self.arguments[0], run_name="__main__", alter_sys=True)
-
-
-class Parent:
-    """Forks on request and reports the exit code of each fork; ends a fork if its requester ends.
-
-    `driver` is the connection to the driver, which names modules to import.
-    """
-
-    def __init__(self, listener: socket.socket, driver: socket.socket) -> None:
-        self._listener = listener
-        self._driver = driver
-        self._selector = selectors.PollSelector()
-        self._requesters: dict[int, socket.socket] = {}
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
-
-    def serve(self) -> ForkRequest | None:
-        """Serve until the driver has ended, then return None; in a fork, return its request."""
-        # The signal only wakes the loop, which waits for the children.
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        for file in (self._driver.fileno(), self._listener.fileno(), self._woken):
-            self._selector.register(file, selectors.EVENT_READ)
-        while True:
-            ready = {key.fd for key, _ in self._selector.select()}
-            if self._driver.fileno() in ready and not self._handle_message():
-                return None
-            # Closed connections first: the steps below may reuse their process ids and descriptors.
-            for process, requester in self._requesters.items():
-                if requester.fileno() in ready:
-                    self._end(process, requester)
-            if self._listener.fileno() in ready:
-                request = self._fork()
-                if request is not None:
-                    return request
-            if self._woken in ready:
-                os.read(self._woken, 4096)
-                self._report_exits()
-
-    def _fork(self) -> ForkRequest | None:
-        """Fork for the next request; returns the request in the fork, None in the parent."""
-        requester, _ = self._listener.accept()
-        requester.settimeout(_REQUEST_S)
-        try:
-            request = ForkRequest.received(requester)
-        except (OSError, ValueError, EOFError):
-            requester.close()
+def serve(listener: socket.socket) -> socket.socket | None:
+    """Fork for each request until the driver has ended; in a fork, return the requester."""
+    # Neither forks nor what they leave behind become zombies.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        ready, _, _ = select.select([sys.stdin, listener], [], [])
+        if sys.stdin in ready:
             return None
-        process = os.fork()
-        if process == 0:
-            self._release_in_fork(requester)
-            return request
-        close_files(request.files)
-        self._requesters[process] = requester
-        self._selector.register(requester.fileno(), selectors.EVENT_READ)
-        with contextlib.suppress(OSError):
-            requester.sendall(STARTED)
-        return None
-
-    def _release_in_fork(self, requester: socket.socket) -> None:
-        """Release the parent's resources, in a fork."""
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._selector.close()
-        for each in (self._listener, self._driver, requester, *self._requesters.values()):
-            each.close()
-        close_files([self._woken, self._wake])
-
-    def _handle_message(self) -> bool:
-        """Import the modules that the driver names; False if it has ended."""
-        try:
-            names, _ = receive(self._driver)
-        except (OSError, EOFError):
-            return False
-        _import(names)
-        return True
-
-    def _report_exits(self) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                process, status = os.waitpid(-1, os.WNOHANG)
-                if process == 0:
-                    return
-                code = os.waitstatus_to_exitcode(status)
-                requester = self._requesters.pop(process, None)
-                if requester is None:
-                    # A descendant that a fork left behind.
-                    continue
-                with contextlib.suppress(KeyError):
-                    self._selector.unregister(requester.fileno())
-                with contextlib.suppress(OSError):
-                    requester.sendall((code if code >= 0 else _KILLED - code).to_bytes(CODE, "big"))
-                requester.close()
-
-    def _end(self, process: int, requester: socket.socket) -> None:
-        """End the fork of a requester that has gone."""
-        self._selector.unregister(requester.fileno())
-        os.kill(process, signal.SIGTERM)
+        requester, _ = listener.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listener.close()
+            return requester
+        requester.close()
 
 
-def main() -> None:
-    listener, driver = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
-    if sys.platform == "linux":
-        # Become the parent of orphaned descendants, to be able to end them.
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def run_request(requester: socket.socket) -> None:
+    """Run a module as `python -m` does, in the requester's environment and folder, with its stdio.
+
+    SIGTERM ends this process when the requester has ended.
+    """
+    requester.settimeout(_REQUEST_S)
+    head, files, _, _ = socket.recv_fds(requester, LENGTH, _STANDARD_FILES)
+    with requester.makefile("rb") as body:
+        arguments, environment, folder = marshal.loads(body.read(int.from_bytes(head)))
+    fcntl.fcntl(requester, fcntl.F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(requester, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(requester, fcntl.F_GETFL)
+    fcntl.fcntl(requester, fcntl.F_SETFL, flags | os.O_ASYNC)
+    requester.sendall(STARTED)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.environb.clear()
+    os.environb.update(environment)
+    # Processes that the fork starts must not request forks.
+    os.environ.pop(PARENT, None)
+    time.tzset()
+    os.chdir(folder)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    sys.argv = arguments
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+def main() -> NoReturn:
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    # Become the parent of orphaned descendants, to be able to end them.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # Spark's own Python processes are children of the JVM, which Ctrl-C does not reach either.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _import(_LIBRARIES)
-    request = Parent(listener, driver).serve()
-    if request is not None:
-        request.run()
-
-
-def _import(names: Iterable[str]) -> None:
-    """Import modules; a fork that needs one that cannot be imported reports why."""
-    for name in names:
+    # A fork that needs a module that cannot be imported reports why.
+    for name in _LIBRARIES:
         with contextlib.suppress(ImportError):
             import_module(name)
     # Spark's worker collects garbage after each task; without this it visits all library objects.
     gc.freeze()
+    requester = serve(listener)
+    if requester is None:
+        _exit(0)
+    code = _exit_code(lambda: run_request(requester)) & 0xFF
+    _exit(code, lambda: requester.sendall(code.to_bytes(CODE, "big")))
 
 
 def _exit_code(run: Callable[[], None]) -> int:
@@ -218,7 +128,7 @@ def _exit_code(run: Callable[[], None]) -> int:
     return 0
 
 
-def _exit(code: int) -> NoReturn:
+def _exit(code: int, report: Callable[[], None] = lambda: None) -> NoReturn:
     """End this process as `multiprocessing` ends its forks: handlers run, but no memory is freed.
 
     To free the objects of all libraries takes 0.3 s of processor time.
@@ -228,8 +138,10 @@ def _exit(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    os._exit(code & 0xFF)
+    with contextlib.suppress(OSError):
+        report()
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    _exit(_exit_code(main))
+    main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import hashlib
 import os
 import shlex
@@ -12,11 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from streamhouse.paimon.java.jars import cache_folder
-from streamhouse.runtime.spark.fork_messages import send
 from streamhouse.runtime.spark.worker_request import PARENT
 
 _REQUEST = Path(__file__).with_name("worker_request.py")
@@ -73,51 +70,32 @@ class WorkerParent:
         self._folder = tempfile.mkdtemp(prefix="streamhouse-python-")
         self.address = os.path.join(self._folder, "parent")
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
-        self._process, self._connection = self._start()
+        self._process = self._start()
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        """Start the process; returns it, and our end of the connection to it."""
+    def _start(self) -> subprocess.Popen[bytes]:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
             listener.listen(_WAITING)
-            ours, its = socket.socketpair()
-            files = (listener.fileno(), its.fileno())
-            with its, contextlib.ExitStack() as failed:
-                failed.callback(ours.close)
-                process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-m",
-                        "streamhouse.runtime.spark.worker_parent",
-                        *map(str, files),
-                    ],
-                    # PySpark sets this for all workers; it has no effect after a fork.
-                    env={"PYTHONHASHSEED": "0", **os.environ},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=files,
-                    start_new_session=True,
-                )
-                failed.pop_all()
-        return process, ours
+            number = listener.fileno()
+            return subprocess.Popen(
+                [sys.executable, "-m", "streamhouse.runtime.spark.worker_parent", str(number)],
+                # PySpark sets this for all workers; it has no effect after a fork.
+                env={"PYTHONHASHSEED": "0", **os.environ},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(number,),
+                start_new_session=True,
+            )
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def preload(self, modules: Iterable[str]) -> None:
-        """Ask it to import modules, so that later forks have them."""
-        with contextlib.suppress(OSError):
-            send(self._connection, tuple(modules))
-
     def close(self) -> None:
         """End the process; its forks go on until their requesters end them."""
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_WR)
-            self._connection.settimeout(_END_S)
-            self._connection.recv(1)
-        self._connection.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:

@@ -215,30 +215,6 @@ class Lineage:
         return covered, defined
 
 
-class LineageFeed:
-    """Reads new rows of a lineage table incrementally, each once."""
-
-    def __init__(self, address: TableAddress) -> None:
-        self.address = address
-        self._seen = 0
-
-    def fresh(self) -> list[dict[str, Any]]:
-        """Rows written since the last call, by query and batch; `TableError` without a table."""
-        table = self.address.open()
-        latest = table.latest_snapshot_id() or 0
-        if latest < self._seen:
-            self._seen = 0
-        before, self._seen = self._seen, latest
-        if before == 0:
-            return read_lineage(self.address)
-        rows: list[dict[str, Any]] = []
-        for number in range(before + 1, latest + 1):
-            if table.snapshot(number).commit_kind != "COMPACT":
-                splits = table.changes(number - 1, number, "delta")
-                rows += [row for batch in table.read(splits=splits) for row in batch.to_pylist()]
-        return sorted(rows, key=_batch_order)
-
-
 def read_lineage(address: TableAddress) -> list[dict[str, Any]]:
     """The rows of a lineage table, sorted by query and batch."""
     table = address.open()

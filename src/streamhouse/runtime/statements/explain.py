@@ -5,9 +5,10 @@ from __future__ import annotations
 from streamhouse.connectors import registry
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
-from streamhouse.operators.planning.view_plan import ViewPlan
+from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.operators.trees.drawing import drawn, whole_reason
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.runtime.statements.insert_plan import (
     lookup_strategies,
     plan_insert,
@@ -47,8 +48,8 @@ def _lines(session: Session, inner: syntax.Statement) -> list[str]:
         staged = staged_join(session, inner, full)
         if staged is not None:
             return _staged_lines(session, staged)
-        views = session.materialized
-        plan = views.plan(inner.query, views.inputs(full), inner.columns, inner.primary_key)
+        inputs = ViewInputTables(session, full)
+        plan = plan_view(inner.query, inputs, inner.columns, inner.primary_key)
         return view_lines(full, plan)
     raise UnsupportedSqlError("EXPLAIN takes an INSERT, a SELECT, or CREATE MATERIALIZED VIEW")
 

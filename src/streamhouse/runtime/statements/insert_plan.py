@@ -51,12 +51,7 @@ def plan_insert(
         _check_hint(session, statement)
     given = given_columns(target, statement)
     try:
-        queries = session.plans.plan(
-            statement.query, session, (target, given, statement.partition),
-            lambda found: plan_stream_queries(
-                statement.query, found, target, given, statement.partition
-            ),
-        )  # fmt: skip
+        queries = plan_stream_queries(statement.query, session, target, given, statement.partition)
     except SqlError as error:
         return _staged(session, statement, target.name, error) or kept_result(
             session, statement, target, error
@@ -97,9 +92,7 @@ def plan_select(session: Session, statement: Select) -> list[StreamQuery] | Resu
     """The continuous queries of a SELECT; if it has none, what keeps its result."""
     query = statement.query
     try:
-        queries = session.plans.plan(
-            query, session, (), lambda found: plan_stream_queries(query, found)
-        )
+        queries = plan_stream_queries(query, session)
     except SqlError as error:
         return _staged(session, statement, SELECT, error) or select_view(session, statement, error)
     if any(lookup.retry for stream in queries for lookup in stream.lookups):

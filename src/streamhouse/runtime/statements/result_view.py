@@ -20,7 +20,7 @@ from streamhouse.errors import (
     TableError,
     UnsupportedSqlError,
 )
-from streamhouse.operators.planning.view_plan import ViewPlan, plan_view_into
+from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
 from streamhouse.runtime.session.session import Session
@@ -78,13 +78,10 @@ def kept_result(
     if (appended or keeps_result(target)) and not statement.partition:
         # Several queries may append to a table, and each has input tables of its own.
         own = session.result_table(result_name(target.name, "view")) if appended else target.name
-        inputs = session.materialized.inputs(own)
+        inputs = ViewInputTables(session, own)
 
         def planned(closed: bool) -> ViewPlan:
-            return session.plans.plan(
-                statement.query, inputs, (target, given, closed),
-                lambda found: plan_view_into(statement.query, found, target, given, closed),
-            )  # fmt: skip
+            return plan_view_into(statement.query, inputs, target, given, closed)
 
         with _refusing(refused):
             plan = planned(closed=False)
@@ -213,8 +210,8 @@ def _view(
 ) -> ResultView:
     """The view of a result, `session.result_table(name)`; `closed` as for `plan_view`."""
     full = session.result_table(name)
-    views = session.materialized
-    plan = views.plan(statement.query, views.inputs(full), columns, key, closed)
+    inputs = ViewInputTables(session, full)
+    plan = plan_view(statement.query, inputs, columns, key, closed)
     return ResultView(
         CreateMaterializedView(
             statement.position,

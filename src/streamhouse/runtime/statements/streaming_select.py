@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -12,6 +11,7 @@ from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_operator import QueryOperator, numbered
 from streamhouse.runtime.query_source import source_caught_up
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
@@ -26,9 +26,9 @@ from streamhouse.types import arrow_type
 class StreamingSelect:
     """Runs in the driver without a checkpoint: each start begins at the source's initial offset."""
 
-    def __init__(self, session: Session, query: StreamQuery, printer: Printer) -> None:
+    def __init__(self, session: Session, query: StreamQuery, output: RunOutput) -> None:
         self._query = query
-        self._printer, self._zone = printer, session.zone
+        self._output, self._zone = output, session.zone
         self._pinned: Offset = {}
         self._watermark = NOTHING
         specs = list(map(session.dimension, query.lookups))
@@ -89,20 +89,7 @@ class StreamingSelect:
             kinds = pa.chunked_array([pa.repeat(pa.scalar("+I"), rows.num_rows)])
         reader = rows.add_column(0, ROW_KIND, kinds).combine_chunks().to_reader()
         for batch in shown_in(self._zone, reader):
-            self._printer.changes(batch)
-
-
-class Printer(Protocol):
-    """Receives a script's results."""
-
-    def notice(self, text: str) -> None:
-        """Show a message to the user."""
-
-    def rows(self, reader: pa.RecordBatchReader) -> None:
-        """Show the rows of a bounded SELECT."""
-
-    def changes(self, batch: pa.RecordBatch) -> None:
-        """Show rows of a streaming SELECT; the first column is `rowkind`."""
+            self._output.changes(batch)
 
 
 def shown_in(zone: str, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:

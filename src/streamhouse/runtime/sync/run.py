@@ -12,8 +12,8 @@ from typing import Unpack
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.monitoring.reporter import Reporter
-from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
+from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
@@ -37,7 +37,7 @@ class SyncRun:
 
     `name` is that of its checkpoint and of its status: another name is another sync. `checkpoints`
     is the folder of checkpoints; None: in the warehouse. `listener` gets a report every few
-    seconds; `run_listener` shows the start of Spark and of the query. `from_scratch`:
+    seconds; `output` shows the start of Spark and of the query. `from_scratch`:
     forget the checkpoint; False once that has begun.
     """
 
@@ -51,7 +51,7 @@ class SyncRun:
     listener: Listener | None = None
     spark: SparkOptions = SparkOptions()
     reporter: Reporter | None = None
-    run_listener: RunListener | None = None
+    output: RunOutput | None = None
 
     @property
     def pipeline(self) -> str:
@@ -80,7 +80,7 @@ def run_sync(run: SyncRun) -> list[Mapping[str, object]]:
     for text in run.options.notices:
         run.notice(text)
     with ExitStack() as stack:
-        pipeline = Pipeline(run.spark, run.stopped, run.reporter, run.notice, run.run_listener)
+        pipeline = Pipeline(run.spark, run.stopped, run.reporter, run.notice, run.output)
         stack.callback(pipeline.close)
         query = new_query(run)
         pipeline.add(query)

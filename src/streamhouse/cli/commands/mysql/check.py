@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -105,17 +104,16 @@ def _record(checked: Checked) -> dict[str, Any]:
 
 
 def _print(checked: Checked) -> None:
-    from rich.text import Text
+    from streamhouse.cli.output import print_listing
 
-    from streamhouse.cli.output import listing, print_wide
-
-    table = listing(("", "requirement", "found", "what to do"), ())
-    for requirement in checked.requirements:
-        status = Text(requirement.status, style=_STYLES[requirement.status])
-        table.add_row(
-            status, Text(requirement.name), Text(requirement.value), Text(requirement.fix)
-        )
-    print_wide(table, sys.stdout)
+    print_listing(
+        ("", "requirement", "found", "what to do"),
+        (),
+        (
+            ((one.status, _STYLES[one.status]), one.name, one.value, one.fix)
+            for one in checked.requirements
+        ),
+    )
     missing = sum(requirement.status == "missing" for requirement in checked.requirements)
     about = f"{checked.address} ({checked.version})" if checked.version else checked.address
     summary = f"{missing} missing" if missing else "all that mysql-cdc requires is there"

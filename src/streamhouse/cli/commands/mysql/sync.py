@@ -125,7 +125,7 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
             notice,
             _print_json if flags["json"] else _print_line,
             spark,
-            run_listener=None if flags["json"] else StartOutput(),
+            output=None if flags["json"] else StartOutput(),
         )
         run.reporter = Reporter(f"sync {checked.origin}", run.pipeline, recent_restarts())
         reporter = run.reporter
