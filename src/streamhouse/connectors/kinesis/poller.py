@@ -6,16 +6,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from streamhouse.connectors.kinesis.stream import ExpiredIterator, KinesisStream, Record, Start
 from streamhouse.errors import ConnectError
 
-_THREADS = 16
 _BUFFER_BYTES = 64 << 20
-_RETRY_S = 180.0
-"""How long a shard may fail to be read before the query ends."""
+_RETRY_S, _PAUSE_S = 180.0, 1.0
+"""How long a shard may fail to be read before the query ends, and the pause after a failure."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +35,11 @@ class _Cursor:
 
     start: Start
     closed: bool = False
-    iterator: str | None = None
     records: deque[Record] = field(default_factory=deque)
     bytes: int = 0
     ended: bool = False
     read_until_ms: int | None = None
-    due: float = 0.0
-    failing_since: float | None = None
-    reading: bool = False
+    dropped: bool = False
 
     def next_start(self) -> Start:
         """Where to continue with another iterator."""
@@ -52,19 +47,16 @@ class _Cursor:
 
 
 class ShardPoller:
-    """Reads shards in the background into buffers of at most 64 MiB in all; thread-safe."""
+    """Reads each shard in a thread of its own, into buffers of at most 64 MiB in all."""
 
     def __init__(self, stream: KinesisStream, interval_s: float) -> None:
         self._stream = stream
         self._interval_s = interval_s
         self._cursors: dict[str, _Cursor] = {}
+        self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._closed = False
-        self._error: BaseException | None = None
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="kinesis-shard")
-        self._thread = threading.Thread(target=self._run, name="kinesis-poller", daemon=True)
-        self._thread.start()
+        self._closing = threading.Event()
+        self._error: Exception | None = None
 
     def follow(self, shards: Mapping[str, Start], closed: Collection[str]) -> None:
         """Read exactly these shards, each from its start; drops what was read before it.
@@ -75,13 +67,15 @@ class ShardPoller:
             raise self._error
         with self._lock:
             for shard in self._cursors.keys() - shards.keys():
-                del self._cursors[shard]
+                self._cursors.pop(shard).dropped = True
             for shard, start in shards.items():
                 cursor = self._cursors.get(shard)
                 if cursor is None or not _advance(cursor, start):
-                    self._cursors[shard] = _Cursor(start)
-                self._cursors[shard].closed = shard in closed
-        self._wake.set()
+                    if cursor is not None:
+                        cursor.dropped = True
+                    cursor = self._cursors[shard] = _Cursor(start)
+                    self._start(shard, cursor)
+                cursor.closed = shard in closed
 
     def buffered(self, shard: str) -> Buffered:
         """What has been read of a followed shard."""
@@ -91,69 +85,54 @@ class ShardPoller:
 
     def close(self) -> None:
         """Stop reading; waits for reads in progress."""
-        self._closed = True
-        self._wake.set()
-        self._thread.join()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._closing.set()
+        for thread in self._threads:
+            thread.join()
 
-    def _run(self) -> None:
-        while not self._closed and self._error is None:
-            self._wake.clear()
-            pause = self._submit_due()
-            self._wake.wait(pause)
+    def _start(self, shard: str, cursor: _Cursor) -> None:
+        thread = threading.Thread(target=self._run, args=(shard, cursor), name=shard, daemon=True)
+        self._threads = [*(each for each in self._threads if each.is_alive()), thread]
+        thread.start()
 
-    def _submit_due(self) -> float:
-        """Start the reads that are due; returns the seconds until the next one."""
-        now = time.monotonic()
-        with self._lock:
-            full = sum(cursor.bytes for cursor in self._cursors.values()) >= _BUFFER_BYTES
-            waiting = {
-                shard: cursor
-                for shard, cursor in self._cursors.items()
-                if not cursor.ended and not cursor.reading
-            }
-            due = {} if full else {s: cursor for s, cursor in waiting.items() if cursor.due <= now}
-            for cursor in due.values():
-                cursor.reading = True
-                cursor.due = now + self._interval_s
-        for shard, cursor in due.items():
-            self._pool.submit(self._read, shard, cursor).add_done_callback(self._finished)
-        later = [cursor.due - now for shard, cursor in waiting.items() if shard not in due]
-        return max(0.01, min(later, default=self._interval_s)) if not full else self._interval_s
-
-    def _finished(self, read: Future[None]) -> None:
-        error = None if read.cancelled() else read.exception()
-        if error is not None and self._error is None:
+    def _run(self, shard: str, cursor: _Cursor) -> None:
+        try:
+            self._read(shard, cursor)
+        except Exception as error:  # noqa: BLE001 - `follow` raises it
             self._error = error
-        self._wake.set()
 
     def _read(self, shard: str, cursor: _Cursor) -> None:
-        """Read one page of a shard; a failed read is repeated for three minutes."""
-        asked_ms, closed = time.time_ns() // 1_000_000, cursor.closed
-        try:
-            if cursor.iterator is None:
-                cursor.iterator = self._stream.iterator(shard, cursor.next_start())
-            page = self._stream.page(cursor.iterator)
-        except ExpiredIterator:
-            cursor.iterator, cursor.reading, cursor.due = None, False, 0.0
-            return
-        except ConnectError as error:
-            now = time.monotonic()
-            since = cursor.failing_since = cursor.failing_since or now
-            if now - since > _RETRY_S:
-                self._error = error
-            cursor.iterator, cursor.reading, cursor.due = None, False, now + 1.0
-            return
-        with self._lock:
-            cursor.records.extend(page.records)
-            cursor.bytes += sum(len(record.data) for record in page.records)
-            cursor.iterator = page.iterator
-            cursor.ended = page.iterator is None or (
-                closed and not page.records and page.behind_ms == 0
-            )
-            cursor.read_until_ms = asked_ms - page.behind_ms
-            cursor.failing_since = None
-            cursor.reading = False
+        """Read a shard until it ends; a failed read is repeated for three minutes."""
+        iterator: str | None = None
+        failing_since: float | None = None
+        pause_s = 0.0
+        while not (cursor.ended or cursor.dropped or self._closing.wait(pause_s)):
+            pause_s = self._interval_s
+            if sum(each.bytes for each in list(self._cursors.values())) >= _BUFFER_BYTES:
+                continue
+            asked_ms, closed = time.time_ns() // 1_000_000, cursor.closed
+            try:
+                if iterator is None:
+                    with self._lock:
+                        start = cursor.next_start()
+                    iterator = self._stream.iterator(shard, start)
+                page = self._stream.page(iterator)
+            except ExpiredIterator:
+                iterator, pause_s = None, 0.0
+                continue
+            except ConnectError:
+                failing_since = failing_since or time.monotonic()
+                if time.monotonic() - failing_since > _RETRY_S:
+                    raise
+                iterator, pause_s = None, _PAUSE_S
+                continue
+            iterator, failing_since = page.iterator, None
+            with self._lock:
+                cursor.records.extend(page.records)
+                cursor.bytes += sum(len(record.data) for record in page.records)
+                cursor.ended = iterator is None or (
+                    closed and not page.records and page.behind_ms == 0
+                )
+                cursor.read_until_ms = asked_ms - page.behind_ms
 
 
 def _advance(cursor: _Cursor, start: Start) -> bool:
