@@ -135,13 +135,12 @@ class EncodedRows:
     """Some rows as JSON objects, separated by commas.
 
     `rows` counts all of them. `changed` counts an updated row once, although it occurs as -U and
-    as +U. `only_new`: all rows are +I.
+    as +U.
     """
 
     text: str
     rows: int
     changed: int
-    only_new: bool
 
 
 class EncodingStopped(Exception):
@@ -272,7 +271,5 @@ def row_count(chunks: Iterable[EncodedRows]) -> int:
 def _chunk(batch: pa.RecordBatch) -> EncodedRows:
     kinds = batch.column(0).to_pylist()
     names = [ROW_KIND, *unreserved_names(batch.schema.names[1:])]
-    changed = len(kinds) - kinds.count("-U")
-    only_new = kinds.count("+I") == len(kinds)
     text = objects(batch.rename_columns(names)).decode()
-    return EncodedRows(text, len(kinds), changed, only_new)
+    return EncodedRows(text, len(kinds), len(kinds) - kinds.count("-U"))

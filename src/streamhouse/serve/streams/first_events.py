@@ -280,8 +280,6 @@ class FirstEventsBuilder:
     _resources: StreamResources
     _stats: StreamStats
     _current_position: Callable[[], tuple[PollResult, Link]]
-    _chunks: tuple[EncodedRows, ...] | None = None
-    _added_since: tuple[EncodedRows, ...] | None = None
     _ready: FirstEvents | None = None
     _caught_up: dict[str, FirstEvents] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[FirstEvents | None]] = field(default_factory=dict)
@@ -309,19 +307,16 @@ class FirstEventsBuilder:
         return await self._shared(key, partial(self._catch_up, position))
 
     def changed(self, result: PollResult) -> None:
-        """Update the cached chunks: the stream's latest result is now `result`."""
+        """Forget the events that lead to an earlier result: the latest one is now `result`."""
         self._ready = None
         self._caught_up.clear()
-        if result.full or result.chunks is None:
-            self._chunks, self._added_since = result.chunks, None
+        if result.full:
             self._stats.add(state_rows=row_count(result.chunks or ()))
-        elif result.chunks:
-            self._keep(result, result.chunks)
 
     def forget_unused(self) -> None:
-        """Free the cached events and chunks if they were not used since the last call."""
+        """Free the cached events if they were not used since the last call."""
         if not self._used:
-            self._chunks = self._ready = None
+            self._ready = None
             self._caught_up.clear()
         self._used = False
 
@@ -329,21 +324,6 @@ class FirstEventsBuilder:
         """Cancel what is being built; the subscribers waiting for it are cancelled, too."""
         for task in self._tasks.values():
             task.cancel()
-
-    def _keep(self, result: PollResult, added: tuple[EncodedRows, ...]) -> None:
-        """Extend the encoded state of an append-only table by new rows; otherwise discard it."""
-        only_new = not result.keyed and all(chunk.only_new for chunk in added)
-        self._chunks = self._joined(self._chunks, added) if only_new else None
-        self._added_since = self._joined(self._added_since, added) if only_new else None
-
-    def _joined(
-        self, kept: tuple[EncodedRows, ...] | None, added: tuple[EncodedRows, ...] | None
-    ) -> tuple[EncodedRows, ...] | None:
-        if kept is None or added is None:
-            return None
-        if row_count(kept) + row_count(added) > self._encoder.max_rows:
-            return None
-        return (*kept, *added)
 
     async def _shared(
         self, key: str, make: Callable[[], Coroutine[Any, Any, FirstEvents | None]]
@@ -363,19 +343,16 @@ class FirstEventsBuilder:
 
     async def _make_state(self) -> FirstEvents:
         now, link = self._current_position()
-        chunks = self._chunks
-        if chunks is None:
-            self._added_since = ()
-            chunks = await self._resources.run(partial(self._read_state, now))
-            self._stats.add(state_rows=row_count(chunks))
-            # Together with the rows added while it was read, this is the current state.
-            self._chunks, self._added_since = self._joined(chunks, self._added_since), None
-        encode = partial(self._encoder.events, SNAPSHOT, now.commit, chunks)
-        first = FirstEvents(await self._resources.run(encode), link)
+        first = FirstEvents(await self._resources.run(partial(self._state_events, now)), link)
         self._resources.states.add(first)
         if self._current_position()[0] is now:
             self._ready = first
         return first
+
+    def _state_events(self, now: PollResult) -> tuple[StreamEvent, ...]:
+        chunks = self._read_state(now)
+        self._stats.add(state_rows=row_count(chunks))
+        return self._encoder.events(SNAPSHOT, now.commit, chunks)
 
     def _read_state(self, now: PollResult) -> tuple[EncodedRows, ...]:
         if now.state is not None:
