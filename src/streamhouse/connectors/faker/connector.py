@@ -105,14 +105,14 @@ def values_of(columns: Sequence[Column], options: Mapping[str, str]) -> list[Col
     except ValueError as error:
         raise OptionError(f"option 'locale': {error}") from None
 
-    def leaf(path: str, kind: str, whole: bool) -> ExpressionValues:
+    def leaf(path: str, kind: str, whole: bool) -> ColumnValues:
         key = f"fields.{path}.expression"
         if key not in options:
             raise OptionError(f"option '{key}' is missing; such as {_EXAMPLE}")
         parts = tuple(parse_expression(key, options[key]))
         size = _SIZE.match(kind)
         length = None if size is None else int(size[1])
-        return ExpressionValues(arrow_type(kind), key, parts, length, locale)
+        return ExpressionValues(arrow_type(kind), key, parts, length, locale).values
 
     leaf_options = ("expression", "null-rate")
     return ColumnParts(options, leaf, leaf_options, _ELEMENTS, element="").columns(columns)
@@ -133,7 +133,7 @@ class _Faker(GeneratedConnector):
         sample = RowNumbers(numbers, numbers * 1000, options.get("seed", ""), True)
         try:
             for column in values_of(table.columns, options):
-                column.values(sample)
+                column(sample)
         except OptionError as error:
             raise OptionError(f"{where}: {error}") from None
 
