@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -98,19 +97,10 @@ class CommitLog:
 def filesystem_sink(spec: SinkSpec) -> Sink:
     """The sink that writes into a folder of files."""
     options = parse(spec.options)
-    fields = [field for field in spec.arrow_schema if field.name not in spec.partitioned_by]
-    stored = pa.schema(fields)
-
-    def writer(query_id: str, batch: int, attempt: str) -> FilesWriter:
-        staging = f"{OWN_FOLDER}/{query_id}/{batch:08d}-{attempt}"
-        prefix = f"{_prefix(query_id)}-{batch:08d}-{attempt}"
-        encoder = encoder_of(spec, stored)
-        task = TaskFiles(stored, spec.partitioned_by, staging, prefix, encoder)
-        return FilesWriter(options, task)
 
     def insert(query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
         """Write all rows; their files become visible together at the end."""
-        files = writer(query_id, 0, query_id[8:20])
+        files = FilesWriter(spec, query_id, 0, query_id[8:20])
         log = CommitLog(options, query_id)
         try:
             for batch in rows:
@@ -120,7 +110,7 @@ def filesystem_sink(spec: SinkSpec) -> Sink:
             files.close()
             log.forget()
 
-    return Sink(writer, partial(FilesCommitter, options), insert)
+    return Sink(partial(FilesWriter, spec), partial(FilesCommitter, options), insert)
 
 
 def encoder_of(spec: SinkSpec, stored: pa.Schema) -> Encoder | None:
@@ -129,36 +119,27 @@ def encoder_of(spec: SinkSpec, stored: pa.Schema) -> Encoder | None:
     return None if name == "parquet" else FormatChoice.of(spec.options, name).encoder(stored)
 
 
-@dataclass(frozen=True)
-class TaskFiles:
-    """The files that one task writes: their columns, and where they are staged.
-
-    `stored`: the columns in the files, which those of the folders (`partitions`) are not among.
-    `staging` is the folder of the staged files, `prefix` the beginning of their names. `encoder`
-    encodes lines; None for Parquet.
-    """
-
-    stored: pa.Schema
-    partitions: tuple[str, ...]
-    staging: str
-    prefix: str
-    encoder: Encoder | None
-
-
 class FilesWriter:
     """Writes and stages the files of one task."""
 
-    def __init__(self, options: FilesystemOptions, task: TaskFiles) -> None:
-        self._options, self._task = options, task
+    def __init__(self, spec: SinkSpec, query_id: str, batch: int, attempt: str) -> None:
+        self._options = options = parse(spec.options)
+        self._partitions = spec.partitioned_by
+        self._stored = pa.schema(
+            [field for field in spec.arrow_schema if field.name not in spec.partitioned_by]
+        )
+        self._encoder = encoder_of(spec, self._stored)
+        self._prefix = f"{_prefix(query_id)}-{batch:08d}-{attempt}"
         self._folder = folder_of(options.path, options.store)
         self._exit = ExitStack()
-        self._root = self._exit.enter_context(self._folder.workspace()) / task.staging
+        workspace = self._exit.enter_context(self._folder.workspace())
+        self._root = workspace / OWN_FOLDER / query_id / f"{batch:08d}-{attempt}"
         self._open: dict[str, FileWriter] = {}
         self._opened = 0
         self._files: list[StagedFile] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        for folder, mine in split_rows(rows, self._task.partitions, self._options.default_name):
+        for folder, mine in split_rows(rows, self._partitions, self._options.default_name):
             first = 0
             while first < mine.num_rows:
                 writer = self._writer(folder)
@@ -185,10 +166,10 @@ class FilesWriter:
         if folder not in self._open:
             if len(self._open) >= _MOST_OPEN:
                 self._end(next(iter(self._open)))
-            name = f"{self._task.prefix}-{self._opened}.{self._options.format}"
+            name = f"{self._prefix}-{self._opened}.{self._options.format}"
             try:
                 self._open[folder] = open_writer(
-                    self._root / folder / name, self._task.stored, self._options, self._task.encoder
+                    self._root / folder / name, self._stored, self._options, self._encoder
                 )
             except OSError as error:
                 raise OptionError(
