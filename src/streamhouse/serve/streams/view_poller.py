@@ -81,8 +81,7 @@ class PollResult:
     """The result of a poll.
 
     `chunks` are the changes up to `commit`, or with `full` all rows at it; None if they are more
-    than a stream may send. `state` is `Feed.kept.table`. `events` is what subscribers get. `keyed`:
-    the source has a primary key, or is a view.
+    than a stream may send. `state` is `Feed.kept.table`. `events` is what subscribers get.
     """
 
     commit: StreamPosition
@@ -91,7 +90,6 @@ class PollResult:
     chunks: tuple[EncodedRows, ...] | None = ()
     events: tuple[StreamEvent, ...] = ()
     full: bool = False
-    keyed: bool = True
 
 
 class ViewPoller:
@@ -312,11 +310,10 @@ class ViewPoller:
         chunks: tuple[EncodedRows, ...] | None = (),
         full: bool = False,
     ) -> None:
-        keyed = bool(feed.primary_key)
         emitted: tuple[StreamEvent, ...] = ()
         if chunks or (full and chunks is not None):
             emitted = self._encoder.events(SNAPSHOT if full else CHANGES, commit, chunks)
-        result = PollResult(commit, feed.schema, feed.kept.table, chunks, emitted, full, keyed)
+        result = PollResult(commit, feed.schema, feed.kept.table, chunks, emitted, full)
         self._on_result(result)
         self._seen = result
 
