@@ -12,17 +12,14 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from starlette.requests import HTTPConnection
 
 from streamhouse.errors import BusyError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.errors import Problem
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.settings import ServerSettings
-
+from streamhouse.serve.settings import ServerSettings
 
 _MAX_RETRY_S = 60
 _WEIGHT = 0.2
@@ -353,8 +350,6 @@ class WarehouseThreads:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _warehouse(self) -> Warehouse:
-        from streamhouse.paimon.catalog.warehouse import Warehouse
-
         warehouse: Warehouse | None = getattr(self._local, "warehouse", None)
         if warehouse is None:
             warehouse = self._local.warehouse = Warehouse(self._options)

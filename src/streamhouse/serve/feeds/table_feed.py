@@ -8,13 +8,14 @@ without a primary key is read snapshot by snapshot, and only the added rows are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, ConsumerProgress
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local
@@ -28,10 +29,6 @@ from streamhouse.serve.feeds.feed import (
 )
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.paimon.read.table import Table
 
 
 class TableFeed(Feed):

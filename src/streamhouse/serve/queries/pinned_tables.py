@@ -5,22 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches
 from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
+from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.sql.options.time_travel_options import split_options
 from streamhouse.sql.plan import AsOf, BoundedScan
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.paimon.read.table import Table
-    from streamhouse.paimon.storage.snapshots import Snapshot
 
 
 def newest_rows(

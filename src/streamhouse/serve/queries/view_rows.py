@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -16,9 +15,11 @@ from sqlglot import exp
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Limits, bounded_reader
 from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.output import ReadResult, RowsOrigin, RowsRequest
 from streamhouse.serve.queries.pinned_tables import (
+    PinnedTable,
     PinnedTables,
     full_name,
     is_data,
@@ -37,11 +38,6 @@ from streamhouse.sql.parser.query_parser import parse_condition
 from streamhouse.sql.plan import CURRENT, AsOf, BoundedQuery, Name, TableInfo, ViewInfo
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.queries.pinned_tables import PinnedTable
-
 
 _MASK = (1 << 64) - 1
 

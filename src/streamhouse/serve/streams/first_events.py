@@ -361,7 +361,7 @@ class FirstEventsBuilder:
             same = same and same_columns(feed.schema, now.schema)
             if not isinstance(feed, TableFeed) or not same:
                 raise DataLossError(f"{self._view.name} was recreated or altered")
-            return self._encoder.table_chunks(feed.shown, now.schema.names, commit.snapshot)
+            return self._encoder.state_chunks(feed, commit.snapshot)
 
     def _missed(self, position: ResumePosition, now: PollResult) -> tuple[StreamEvent, ...] | None:
         with closing(self._open_feed(self._view)) as feed:

@@ -6,11 +6,13 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from streamhouse.close_matches import closest, nearest
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.views import Views
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.computed_columns import stored_table
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.serve.access_log import LOGGER
@@ -19,11 +21,6 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo, ViewInfo
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.text import ticked
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.paimon.read.table import Table
-
 
 MAX_CHARACTERS = 300
 _NAME = re.compile(r"[^\x00-\x1f\x7f/\\.]+\.[^\x00-\x1f\x7f/\\]+")

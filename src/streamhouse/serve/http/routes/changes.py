@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Header, Query, Request, WebSocket
@@ -28,6 +28,7 @@ from streamhouse.errors import (
     StreamhouseError,
     TableError,
 )
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.cells import compact
@@ -43,12 +44,9 @@ from streamhouse.serve.http.routes.parameters import (
 )
 from streamhouse.serve.queries import view_details
 from streamhouse.serve.streams import event
+from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.tokens import Scope as Permissions
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.streams.subscriber import Subscription
-    from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.views.served_view import ServedView
 
 router = APIRouter(tags=["changes"], dependencies=KNOWN_PARAMETERS)
 
