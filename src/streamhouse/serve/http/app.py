@@ -125,7 +125,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 await app.state.end()
             await app.state.queries.close()
             app.state.threads.close()
-            app.state.health.close()
 
 
 def _ender(app: FastAPI) -> Any:

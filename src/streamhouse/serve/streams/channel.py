@@ -84,11 +84,11 @@ class Channel:
         self._last_sent_at = self._loop.time()
         self._encoder = StreamEncoder(view.name, settings, resources.stopping)
         self._builder = FirstEventsBuilder(
-            view, self._opened, self._encoder, resources, stats, self._current_position
+            self._opened, self._encoder, resources, stats, self._current_position
         )
         self._poller = ViewPoller(
             view.name,
-            partial(self._opened, view),
+            self._opened,
             settings,
             stats,
             partial(self._post, self._on_result),
@@ -96,9 +96,9 @@ class Channel:
         )
         self._poller.start()
 
-    def _opened(self, view: ServedView) -> Feed:
+    def _opened(self) -> Feed:
         """A feed whose computations count for the client; called by several threads."""
-        feed = self._open_feed(view)
+        feed = self._open_feed(self.view)
         feed.client = self._client
         return feed
 

@@ -30,7 +30,6 @@ from streamhouse.serve.streams.event import (
 )
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
 from streamhouse.serve.streams.view_poller import PollResult, StreamStats, same_columns
-from streamhouse.serve.views.served_view import ServedView
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
 
@@ -274,8 +273,7 @@ class FirstEventsBuilder:
     are in the chain after the link of the first events.
     """
 
-    _view: ServedView
-    _open_feed: Callable[[ServedView], Feed]
+    _open_feed: Callable[[], Feed]
     _encoder: StreamEncoder
     _resources: StreamResources
     _stats: StreamStats
@@ -355,14 +353,14 @@ class FirstEventsBuilder:
             return self._encoder.memory_chunks(now.state.select(now.schema.names))
         if not now.commit.snapshot:
             return ()
-        with closing(self._open_feed(self._view)) as feed:
+        with closing(self._open_feed()) as feed:
             commit = now.commit
             same = StreamPosition.of(feed.incarnation, commit.snapshot, commit.time_ms) == commit
             same = same and same_columns(feed.schema, now.schema)
             if not isinstance(feed, TableFeed) or not same:
-                raise DataLossError(f"{self._view.name} was recreated or altered")
+                raise DataLossError(f"{self._encoder.name} was recreated or altered")
             return self._encoder.state_chunks(feed, commit.snapshot)
 
     def _missed(self, position: ResumePosition, now: PollResult) -> tuple[StreamEvent, ...] | None:
-        with closing(self._open_feed(self._view)) as feed:
+        with closing(self._open_feed()) as feed:
             return read_missed_events(feed, position, now, self._encoder)
