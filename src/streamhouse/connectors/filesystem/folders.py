@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 from urllib.parse import unquote
 
 import numpy as np
@@ -21,14 +21,12 @@ from streamhouse.connectors.base import Metadata
 from streamhouse.connectors.filesystem.options import HIDDEN
 from streamhouse.durable_files import replace_text, sync_folder
 from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon.storage.object_store.s3_client import check_bucket
+from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import is_object_store
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
-
 
 OWN_FOLDER = ".streamhouse"
 """Hidden from readers: staged files and commit logs."""
@@ -263,10 +261,6 @@ def folder_of(path: str, store: Mapping[str, str]) -> Folder:
 
 def objects_of(path: str, store: Mapping[str, str]) -> StagedObjects:
     """The objects of a folder; raises `StreamhouseError` if its bucket does not answer."""
-    # AWS's client takes a third of a second to import.
-    from streamhouse.paimon.storage.object_store.s3_client import check_bucket
-    from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
-
     check_bucket(store, path)
     return StagedObjects(path, store)
 

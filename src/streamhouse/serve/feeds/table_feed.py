@@ -312,20 +312,13 @@ class StaticFeed(TableFeed):
         """All rows as `+I`; None afterwards, and if the table had no snapshot."""
         if self._record is None or self._seen is not None:
             return None
-        self._seen = self._record.id
+        self._seen, time_ms = self._record.id, self._record.time_ms
         if self.primary_key:
-            self.kept.table = self.state_at(self._record.id)
+            self.kept.table = self.state_at(self._seen)
         rows = self.rows
         if rows is None:
-            rows = self._read(self._record.id, self._columns)
-        batches = as_inserts(rows).to_batches()
-        return FeedChange(
-            self._record.id,
-            self._record.time_ms,
-            is_whole_table=True,
-            rows=rows.num_rows,
-            batches=batches,
-        )
+            rows = self._read(self._seen, self._columns)
+        return FeedChange(self._seen, time_ms, True, rows.num_rows, as_inserts(rows).to_batches())
 
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
         # Not by the snapshot id: a tag outlives its snapshot.

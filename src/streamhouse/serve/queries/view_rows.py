@@ -23,7 +23,6 @@ from streamhouse.serve.queries.pinned_tables import (
     PinnedTables,
     full_name,
     is_data,
-    view_time_travel,
 )
 from streamhouse.serve.views.served_view import (
     WarehouseTables,
@@ -192,8 +191,13 @@ class RowsSource:
         plan = analyzed.plan(analyzed.tree, list(wanted))
         if self.pin is None and self._request.as_of is not None:
             self._check_as_of(plan)
-            with view_time_travel(self._request.view.name):
+            try:
                 self.pins.pin_all(plan.scans)
+            except TableError as error:
+                raise TableError(
+                    f"view '{self._request.view.name}' cannot be read as of that time: {error}; "
+                    "give a time, such as '5 min ago', that all of its tables still have"
+                ) from None
         self.pins.pin_all(plan.scans)
         return plan
 
