@@ -15,7 +15,7 @@ import time
 import uuid
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimitError
@@ -24,7 +24,6 @@ from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.fair_queue import RequestQueues, WarehouseThreads
 from streamhouse.serve.admission.response_memory import UnsentResponses
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.http.metrics import Metrics
 from streamhouse.serve.queries.output import ReadRequest, ReadResult, RowsRequest, ScriptRequest
 from streamhouse.serve.queries.worker import (
     LENGTH,
@@ -36,6 +35,9 @@ from streamhouse.serve.queries.worker import (
     serve,
 )
 from streamhouse.serve.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from streamhouse.serve.http.metrics import Metrics
 
 _START_S = 60.0
 _MAX_STATES = 4_096
