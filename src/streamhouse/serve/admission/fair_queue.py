@@ -11,7 +11,6 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 from starlette.requests import HTTPConnection
@@ -177,12 +176,6 @@ BURST_S = 10.0
 _CLIENTS = 10_000
 
 
-@dataclass
-class _Bucket:
-    tokens: float
-    at: float
-
-
 class RateLimiter:
     """A token bucket for each client, refilled with `rate` requests a second; 0: unlimited.
 
@@ -194,25 +187,20 @@ class RateLimiter:
         self._rate = rate
         self._capacity = max(1.0, rate * BURST_S)
         self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """By client: the tokens, and when they were counted."""
 
     def take(self, client: str) -> float:
         """Count a request; 0 if it is allowed, else after how many seconds the next one is."""
         if not self._rate:
             return 0.0
         now = self._clock()
-        bucket = self._buckets.get(client)
-        if bucket is None:
-            bucket = self._buckets[client] = _Bucket(self._capacity, now)
-            if len(self._buckets) > _CLIENTS:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(client)
-        bucket.tokens = min(self._capacity, bucket.tokens + (now - bucket.at) * self._rate)
-        bucket.at = now
-        if bucket.tokens < 1:
-            return (1 - bucket.tokens) / self._rate
-        bucket.tokens -= 1
-        return 0.0
+        tokens, counted_at = self._buckets.pop(client, (self._capacity, now))
+        tokens = min(self._capacity, tokens + (now - counted_at) * self._rate)
+        self._buckets[client] = (tokens - 1 if tokens >= 1 else tokens, now)
+        if len(self._buckets) > _CLIENTS:
+            self._buckets.popitem(last=False)
+        return 0.0 if tokens >= 1 else (1 - tokens) / self._rate
 
 
 CLIENT = "streamhouse.client"
