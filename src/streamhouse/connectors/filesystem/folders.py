@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.base import Metadata
 from streamhouse.connectors.filesystem.options import HIDDEN
 from streamhouse.durable_files import replace_text, sync_folder
 from streamhouse.errors import OptionError, TableError
@@ -69,12 +68,6 @@ def is_hidden_folder(name: str) -> bool:
 
 
 _PATH, _NAME, _SIZE, _MODIFIED = "file.path", "file.name", "file.size", "file.modification-time"
-METADATA = (
-    Metadata(_PATH, "STRING", "the whole path of the row's file"),
-    Metadata(_NAME, "STRING", "the name of the file, without its folders"),
-    Metadata(_SIZE, "BIGINT", "its bytes"),
-    Metadata(_MODIFIED, "TIMESTAMP_LTZ(3)", "when it was written"),
-)
 
 
 def metadata_values(columns: Sequence[Column], path: str, file: ListedFile) -> dict[str, pa.Scalar]:
