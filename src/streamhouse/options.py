@@ -50,6 +50,18 @@ class Option:
     required: bool = False
 
 
+@dataclass(frozen=True)
+class Metadata:
+    """A value that a connector knows of each row, for METADATA columns.
+
+    `type` is its Flink type; a column of another precision or length is allowed. `doc` is Markdown.
+    """
+
+    key: str
+    type: str
+    doc: str
+
+
 def table_of(package: str, name: str) -> dict[str, Any]:
     """The TOML file `name` of a package: tables of options are data, read once by their module."""
     return tomllib.loads((files(package) / name).read_text("utf-8"))
@@ -65,19 +77,22 @@ class DeclaredOptions:
     """The options of a connector or a format, from the `options.toml` of its package.
 
     `without_effect`: accepted keys, or beginnings of keys before a `*`, each with the reason.
-    `earlier`: keys of earlier releases, and what they are today.
+    `earlier`: keys of earlier releases, and what they are today. `metadata`: for METADATA columns.
     """
 
     options: tuple[Option, ...]
     without_effect: Mapping[str, str]
     earlier: Mapping[str, str]
+    metadata: tuple[Metadata, ...]
 
     @classmethod
     def of(cls, package: str, name: str = "options.toml") -> DeclaredOptions:
         """Those of a package."""
         table = table_of(package, name)
         options = (Option(key, **fields) for key, fields in table["options"].items())
-        return cls(tuple(options), table.get("without_effect", {}), table.get("earlier", {}))
+        metadata = (Metadata(key, **fields) for key, fields in table.get("metadata", {}).items())
+        without_effect, earlier = table.get("without_effect", {}), table.get("earlier", {})
+        return cls(tuple(options), without_effect, earlier, tuple(metadata))
 
     def current(self, options: Mapping[str, str]) -> dict[str, str]:
         """The options that have an effect, under their current names, which take precedence."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from streamhouse.errors import DataLossError, OptionError
+from streamhouse.options import Metadata as Metadata
 from streamhouse.options import Option as Option
 from streamhouse.options import check_known, no_effect
 from streamhouse.source import Offset, Source
@@ -30,18 +31,6 @@ Scan: TypeAlias = tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]
 
 _PAUSE_S = 0.05
 _MESSAGE_BYTES = 32 << 20
-
-
-@dataclass(frozen=True)
-class Metadata:
-    """A value that a connector knows of each row, for METADATA columns.
-
-    `type` is its Flink type; a column of another precision or length is allowed. `doc` is Markdown.
-    """
-
-    key: str
-    type: str
-    doc: str
 
 
 @dataclass(frozen=True)

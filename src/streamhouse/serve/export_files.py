@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
+from typing import BinaryIO, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Batches, Limits, bounded_reader
 from streamhouse.durable_files import sync_folder
 from streamhouse.errors import DataLossError, OptionError, TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.queries.output import OutputTarget, RowsOrigin, RowsRequest, write_export
@@ -23,10 +24,6 @@ from streamhouse.serve.queries.view_rows import RowsSource, cast_rows
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
 from streamhouse.work_folder import work_folder
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-
 
 OnRows: TypeAlias = Callable[[int], None]
 """Callback with the number of rows read since the last call; it may raise to stop the reading."""

@@ -235,7 +235,7 @@ def test_exactly_once_outlives_a_restart_of_the_broker(
     topic: Topic, monkeypatch: pytest.MonkeyPatch, step: str, more: Mapping[str, str]
 ) -> None:
     monkeypatch.setattr(sink_module, "TIMEOUT_S", 1.0)
-    monkeypatch.setattr(producing, "_OUTAGE_S", DEADLINE_S)
+    monkeypatch.setattr(sink_module, "_OUTAGE_S", DEADLINE_S)
     to = sink(topic, {**ONCE, **more})
     committer = to.committer(uuid.uuid4().hex)
     assert committer.commit(written(to, 0, 1), nothing)
@@ -276,7 +276,7 @@ def test_exactly_once_ends_if_the_brokers_stay_away(topic: Topic) -> None:
         with pytest.MonkeyPatch.context() as patch:
             for module in (sink_module, producing):
                 patch.setattr(module, "TIMEOUT_S", 1.0)
-            patch.setattr(producing, "_OUTAGE_S", 2.0)
+            patch.setattr(sink_module, "_OUTAGE_S", 2.0)
             patch.setattr(sink_module, "_FLUSH_S", 2.0)
             patch.setattr(sink_module, "_FLUSH_STEP_S", 0.5)
             with pytest.raises(ConnectError, match="batch 1 could not .* run the script again"):
@@ -292,7 +292,7 @@ def test_a_query_may_start_while_the_brokers_are_away(
     topic: Topic, monkeypatch: pytest.MonkeyPatch, options: Mapping[str, str]
 ) -> None:
     monkeypatch.setattr(sink_module, "FIRST_CONTACT_S", 1.0)
-    monkeypatch.setattr(producing, "_OUTAGE_S", DEADLINE_S)
+    monkeypatch.setattr(sink_module, "_OUTAGE_S", DEADLINE_S)
     to = sink(topic, options)
     topic.broker.kill()
     try:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from streamhouse.connectors.filesystem.folders import folder_of
-from streamhouse.connectors.filesystem.sink import ObjectCommitLog, StagedFile
+from streamhouse.connectors.filesystem.folders import StagedFile, folder_of
+from streamhouse.connectors.filesystem.options import FilesystemOptions
+from streamhouse.connectors.filesystem.sink import CommitLog
 from streamhouse.errors import DataLossError, StoreError
 from streamhouse.paimon.storage.object_store import s3_client
 from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
@@ -31,7 +32,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
     """What the store answers, request by request."""
     objects = StagedObjects("s3://b/x", STORE)
     monkeypatch.setattr(
-        "streamhouse.connectors.filesystem.sink.objects_of", lambda path, store: objects
+        "streamhouse.connectors.filesystem.folders.objects_of", lambda path, store: objects
     )
     client = s3_client.client(objects.options)
     with Stubber(client) as stubber:
@@ -44,7 +45,7 @@ def test_an_upload_that_is_missing_was_completed_if_its_object_is_there(
     store: Stubber, there: bool
 ) -> None:
     store.add_client_error("get_object", "NoSuchKey", http_status_code=404)
-    log = ObjectCommitLog("s3://b/x", STORE, "q")
+    log = CommitLog(FilesystemOptions("s3://b/x", "json", STORE), "q")
     store.add_response("put_object", answered())
     store.add_client_error("complete_multipart_upload", "NoSuchUpload", http_status_code=404)
     if there:

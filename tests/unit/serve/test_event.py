@@ -114,7 +114,7 @@ def test_an_event_without_rows() -> None:
 def test_an_updated_row_counts_once() -> None:
     kinds = ["-U", "+U", "-D", "+I"]
     (chunk,) = ENCODER.chunks([batch(kinds, n=[1, 2, 3, 4])], "it")
-    assert (chunk.rows, chunk.changed, chunk.only_new) == (4, 3, False)
+    assert (chunk.rows, chunk.changed) == (4, 3)
 
 
 def test_too_many_rows_error_names_alternatives() -> None:

@@ -131,7 +131,7 @@ def test_append_table_sends_each_commit(shop: Any) -> None:
     run(work())
 
 
-def test_state_of_an_append_table_is_read_once(shop: Any) -> None:
+def test_state_of_an_append_table_is_the_newest(shop: Any) -> None:
     table = shop.orders()
     shop.write(table, *((number, "nut", None) for number in range(20)))
 
@@ -151,9 +151,9 @@ def test_state_of_an_append_table_is_read_once(shop: Any) -> None:
                 taken = await take_until(client, reader, at(last))
                 assert [event.kind for event in taken] == ["snapshot"]
                 assert len(client.rows) == 21 + number
-            # One for the stream, one for the first state.
-            assert len(opened) == 2
-            assert stats(hub, "shop.orders").state_rows == 20
+            # One for the stream, one for each state.
+            assert len(opened) == 5
+            assert stats(hub, "shop.orders").state_rows == 20 + 21 + 22 + 23
 
     run(work())
 

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan, partitions_to_end
-from streamhouse.connectors.datagen.field import FIELD_OPTIONS, Field, field_of
+from streamhouse.connectors.datagen.field import FIELD_OPTIONS, Field
 from streamhouse.connectors.datagen.nested import ColumnParts, ColumnValues
 from streamhouse.connectors.datagen.random_streams import Disorder, Numbers, RowNumbers
-from streamhouse.connectors.specs import SourceSpec
+from streamhouse.connectors.specs import SourceSpec, arrow_schema
 from streamhouse.errors import OptionError
 from streamhouse.options import DeclaredOptions, check_known, integer
 from streamhouse.source import Lag, Offset, Source
@@ -139,9 +139,9 @@ def column_source(
 
     def generated(numbers: Numbers, due_ms: Numbers) -> list[pa.Array]:
         rows = RowNumbers(numbers, due_ms, disorder.seed)
-        return [column.values(rows) for column in values]
+        return [column(rows) for column in values]
 
-    schema = pa.schema([(c.name, v.type) for c, v in zip(columns, values, strict=True)])
+    schema = pa.schema([(field.name, field.type) for field in arrow_schema(columns)])
     return GeneratedSource(schema, generated, rate, min(ends, default=None), disorder)
 
 
@@ -205,15 +205,15 @@ class _Datagen(GeneratedConnector):
         """
         sequences: list[int] = []
 
-        def leaf(path: str, kind: str, whole: bool) -> Field:
-            field = field_of(path, kind, options)
+        def leaf(path: str, kind: str, whole: bool) -> ColumnValues:
+            field = Field(path, kind, options)
             if field.kind == "sequence":
                 if not whole:
                     raise OptionError(
                         f"option 'fields.{path}.kind': only a whole column is a sequence"
                     )
                 sequences.append(int(field.high or 0) - int(field.low or 0) + 1)
-            return field
+            return field.values
 
         parts = ColumnParts(options, leaf, tuple(FIELD_OPTIONS), _ELEMENTS, "element")
         return column_source(columns, parts.columns(columns), options, sequences)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,88 +16,53 @@ from streamhouse.options import integer
 from streamhouse.paimon.schema import types
 from streamhouse.sql.plan import Column
 
-
-class ColumnValues(Protocol):
-    """Generates a column, or a part of one."""
-
-    @property
-    def type(self) -> pa.DataType: ...
-
-    def values(self, rows: RowNumbers) -> pa.Array:
-        """One value for each row."""
+ColumnValues: TypeAlias = Callable[[RowNumbers], pa.Array]
+"""Generates a column, or a part of one: one value for each row."""
 
 
-@dataclass(frozen=True)
-class Row:
+def _row(kind: pa.StructType, fields: Sequence[ColumnValues]) -> ColumnValues:
     """A ROW of other columns."""
-
-    type: pa.StructType
-    fields: tuple[ColumnValues, ...]
-
-    def values(self, rows: RowNumbers) -> pa.Array:
-        arrays = [field.values(rows) for field in self.fields]
-        return pa.StructArray.from_arrays(arrays, fields=list(self.type))
+    return lambda rows: pa.StructArray.from_arrays(
+        [field(rows) for field in fields], fields=list(kind)
+    )
 
 
-@dataclass(frozen=True)
-class Array:
+def _array(kind: pa.ListType, element: ColumnValues, length: int) -> ColumnValues:
     """An ARRAY of `length` elements."""
 
-    type: pa.ListType
-    element: ColumnValues
-    length: int
+    def values(rows: RowNumbers) -> pa.Array:
+        offsets = pa.array(np.arange(len(rows) + 1, dtype=np.int32) * length)
+        return pa.ListArray.from_arrays(offsets, element(rows.elements(length)), type=kind)
 
-    def values(self, rows: RowNumbers) -> pa.Array:
-        offsets = pa.array(np.arange(len(rows) + 1, dtype=np.int32) * self.length)
-        elements = self.element.values(rows.elements(self.length))
-        return pa.ListArray.from_arrays(offsets, elements, type=self.type)
+    return values
 
 
-@dataclass(frozen=True)
-class Map:
+def _map(kind: pa.MapType, key: ColumnValues, value: ColumnValues, length: int) -> ColumnValues:
     """A MAP of at most `length` entries: those of an equal key are one."""
 
-    type: pa.MapType
-    key: ColumnValues
-    value: ColumnValues
-    length: int
-
-    def values(self, rows: RowNumbers) -> pa.Array:
-        entries = rows.elements(self.length)
-        of_row = np.repeat(np.arange(len(rows)), self.length)
-        table = pa.table(
-            {
-                "row": of_row,
-                "key": self.key.values(entries),
-                "at": np.arange(len(of_row)),
-            }
-        )
+    def values(rows: RowNumbers) -> pa.Array:
+        entries = rows.elements(length)
+        of_row = np.repeat(np.arange(len(rows)), length)
+        table = pa.table({"row": of_row, "key": key(entries), "at": np.arange(len(of_row))})
         first = table.group_by(["row", "key"], use_threads=False).aggregate([("at", "min")])
         kept = np.sort(first.column("at_min").to_numpy())
         counts = np.bincount(of_row[kept], minlength=len(rows))
         offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
         keys = table.column("key").combine_chunks().take(pa.array(kept))
-        values = self.value.values(entries).take(pa.array(kept))
-        return pa.MapArray.from_arrays(offsets, keys, values, type=self.type)
+        items = value(entries).take(pa.array(kept))
+        return pa.MapArray.from_arrays(offsets, keys, items, type=kind)
+
+    return values
 
 
-@dataclass(frozen=True)
-class Nullable:
+def _nullable(column: ColumnValues, name: str, rate: float) -> ColumnValues:
     """A column of which some values are null; `rate`: their share."""
 
-    column: ColumnValues
-    name: str
-    rate: float
+    def values(rows: RowNumbers) -> pa.Array:
+        absent = unit_interval(rows.bits(name, "null")) < rate
+        return column(rows).take(pa.array(np.arange(len(rows)), mask=absent))
 
-    @property
-    def type(self) -> pa.DataType:
-        return self.column.type
-
-    def values(self, rows: RowNumbers) -> pa.Array:
-        values = self.column.values(rows)
-        absent = unit_interval(rows.bits(self.name, "null")) < self.rate
-        places = pa.array(np.arange(len(rows)), mask=absent)
-        return values.take(places)
+    return values
 
 
 Leaf: TypeAlias = Callable[[str, str, bool], ColumnValues]
@@ -172,16 +137,16 @@ class ColumnParts:
         rate = share(key, self.options.get(key, "0"))
         if rate and str(kind if isinstance(kind, str) else kind["type"]).endswith(" NOT NULL"):
             raise OptionError(f"option '{key}': column '{path}' is NOT NULL; leave this option out")
-        return Nullable(made, path, rate) if rate else made
+        return _nullable(made, path, rate) if rate else made
 
     def _nested(self, path: str, kind: Any, made: list[ColumnValues]) -> ColumnValues:
         arrow, key = types.arrow_type(kind), f"fields.{path}.length"
         if _word(kind) == "ROW":
-            return Row(arrow, tuple(made))
+            return _row(arrow, made)
         length = integer(key, self.options.get(key, self.length), 0)
         if _word(kind) == "ARRAY":
-            return Array(arrow, made[0], length)
-        return Map(arrow, made[0], made[1], length)
+            return _array(arrow, made[0], length)
+        return _map(arrow, made[0], made[1], length)
 
 
 def _word(kind: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from streamhouse.connectors.datagen.connector import (
 )
 from streamhouse.connectors.datagen.nested import ColumnParts, ColumnValues
 from streamhouse.connectors.datagen.random_streams import RowNumbers
-from streamhouse.connectors.faker.directives import Directive, compute, parse_expression
+from streamhouse.connectors.faker.directives import evaluate, parse_expression
 from streamhouse.connectors.faker.patterns import check_locale
 from streamhouse.errors import OptionError
 from streamhouse.options import DeclaredOptions
@@ -34,39 +33,22 @@ _TRIED = 50
 """How many rows are generated to check a declaration."""
 
 
-@dataclass(frozen=True)
-class ExpressionValues:
+def _expression(
+    key: str, text: str, kind: pa.DataType, length: int | None, locale: str
+) -> ColumnValues:
     """An expression; `key`: its option. `length`: the most characters, None: any number."""
+    parts = parse_expression(key, text)
 
-    type: pa.DataType
-    key: str
-    parts: tuple[str | Directive, ...]
-    length: int | None
-    locale: str
-
-    def values(self, rows: RowNumbers) -> pa.Array:
+    def values(rows: RowNumbers) -> pa.Array:
         try:
-            found = self._evaluated(rows)
-            return _cast(found, self.type, self.length)
+            return _cast(evaluate(parts, rows, key, locale), kind, length)
         except (ValueError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             if isinstance(error, pa.ArrowException):
                 reason = f"its values do not fit the column's type: {reason}"
-            raise OptionError(f"option '{self.key}': {reason}") from None
+            raise OptionError(f"option '{key}': {reason}") from None
 
-    def _evaluated(self, rows: RowNumbers) -> pa.Array:
-        values = [
-            compute(part, rows, f"{self.key}.{number}", self.locale)
-            if isinstance(part, Directive)
-            else pa.scalar(part)
-            for number, part in enumerate(self.parts)
-        ]
-        if len(values) == 1 and isinstance(values[0], pa.Array):
-            return values[0]
-        texts = [value.cast(pa.string()) for value in values]
-        if not any(isinstance(text, pa.Array) for text in texts):
-            return pa.repeat("".join(text.as_py() for text in texts), len(rows))
-        return pc.binary_join_element_wise(*texts, pa.scalar(""))
+    return values
 
 
 def _cast(values: pa.Array, kind: pa.DataType, length: int | None) -> pa.Array:
@@ -105,14 +87,13 @@ def values_of(columns: Sequence[Column], options: Mapping[str, str]) -> list[Col
     except ValueError as error:
         raise OptionError(f"option 'locale': {error}") from None
 
-    def leaf(path: str, kind: str, whole: bool) -> ExpressionValues:
+    def leaf(path: str, kind: str, whole: bool) -> ColumnValues:
         key = f"fields.{path}.expression"
         if key not in options:
             raise OptionError(f"option '{key}' is missing; such as {_EXAMPLE}")
-        parts = tuple(parse_expression(key, options[key]))
         size = _SIZE.match(kind)
         length = None if size is None else int(size[1])
-        return ExpressionValues(arrow_type(kind), key, parts, length, locale)
+        return _expression(key, options[key], arrow_type(kind), length, locale)
 
     leaf_options = ("expression", "null-rate")
     return ColumnParts(options, leaf, leaf_options, _ELEMENTS, element="").columns(columns)
@@ -133,7 +114,7 @@ class _Faker(GeneratedConnector):
         sample = RowNumbers(numbers, numbers * 1000, options.get("seed", ""), True)
         try:
             for column in values_of(table.columns, options):
-                column.values(sample)
+                column(sample)
         except OptionError as error:
             raise OptionError(f"{where}: {error}") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -75,7 +75,25 @@ _YEAR_MS = 31_557_600_000
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
-def compute(directive: Directive, rows: RowNumbers, stream: str, locale: str) -> pa.Array:
+def evaluate(
+    parts: Sequence[str | Directive], rows: RowNumbers, stream: str, locale: str
+) -> pa.Array:
+    """The values of an expression: those of its only directive, else texts."""
+    values = [
+        _computed(part, rows, f"{stream}.{number}", locale)
+        if isinstance(part, Directive)
+        else pa.scalar(part)
+        for number, part in enumerate(parts)
+    ]
+    if len(values) == 1 and isinstance(values[0], pa.Array):
+        return values[0]
+    texts = [value.cast(pa.string()) for value in values]
+    if not any(isinstance(text, pa.Array) for text in texts):
+        return pa.repeat("".join(text.as_py() for text in texts), len(rows))
+    return pc.binary_join_element_wise(*texts, pa.scalar(""))
+
+
+def _computed(directive: Directive, rows: RowNumbers, stream: str, locale: str) -> pa.Array:
     """The values of a directive; raises `ValueError` with the reason if it cannot be computed."""
     found = _COMPUTED.get(directive.key)
     if found is not None and directive.key not in _WITHOUT_ARGUMENTS:
@@ -86,13 +104,7 @@ def compute(directive: Directive, rows: RowNumbers, stream: str, locale: str) ->
         return found(rows, stream, ())
     parts = _COMBINED.get(directive.key)
     if parts is not None:
-        texts = [
-            compute(part, rows, f"{stream}.{number}", locale)
-            if isinstance(part, Directive)
-            else pa.scalar(part)
-            for number, part in enumerate(parts)
-        ]
-        return pc.binary_join_element_wise(*texts, pa.scalar(""))
+        return evaluate(parts, rows, stream, locale)
     pool = patterns.pool(directive.key, directive.name, locale, rows.sample)
     if pool is None:
         names = [*_COMPUTED, *_COMBINED, *patterns.known()]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamhouse.connectors.bad_records import SkippingSource, warn_of_bad_records
 from streamhouse.connectors.base import Connector, Scan, Sink
 from streamhouse.connectors.filesystem.file_readers import FileReader
-from streamhouse.connectors.filesystem.folders import METADATA, ListedFile, folder_of
+from streamhouse.connectors.filesystem.folders import ListedFile, folder_of
 from streamhouse.connectors.filesystem.options import (
     DECLARED,
     OPTIONS,
@@ -148,7 +148,7 @@ class _Filesystem(Connector):
     name = "filesystem"
     summary = "Files of JSON, CSV or Parquet in a folder, which can be partitioned as by Hive."
     options = OPTIONS
-    metadata = METADATA
+    metadata = DECLARED.metadata
     without_effect = DECLARED.without_effect
     capabilities = Capabilities(changelog=False, lookup=False, merges=False)
     guarantee = "exactly-once"

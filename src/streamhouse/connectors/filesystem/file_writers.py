@@ -27,6 +27,7 @@ class FileWriter(ABC):
     """How many rows to write between two looks at the size."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._file = path.open("xb", buffering=1 << 20)
 
     @property

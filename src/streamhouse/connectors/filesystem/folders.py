@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.base import Metadata
 from streamhouse.connectors.filesystem.options import HIDDEN
+from streamhouse.durable_files import replace_text, sync_folder
 from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon.storage.object_store.s3_client import check_bucket
+from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import is_object_store
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 
-if TYPE_CHECKING:
-    from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
-
-
+OWN_FOLDER = ".streamhouse"
+"""Hidden from readers: staged files and commit logs."""
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^") | {chr(n) for n in (*range(32), 127)}
 """The characters that Hive escapes in names of folders, and the null character."""
 
@@ -43,6 +46,17 @@ class ListedFile:
     modified_ms: int | None = None
 
 
+@dataclass(frozen=True)
+class StagedFile:
+    """A file that a task has written: where it is staged, and its final path in the folder.
+
+    `staged` is a path in the folder, or an upload as `StagedObjects` has it.
+    """
+
+    staged: str
+    final: str
+
+
 def is_hidden(name: str) -> bool:
     """Whether readers skip a file or folder of this name, as Hive and Spark do."""
     return name.startswith(HIDDEN)
@@ -54,12 +68,6 @@ def is_hidden_folder(name: str) -> bool:
 
 
 _PATH, _NAME, _SIZE, _MODIFIED = "file.path", "file.name", "file.size", "file.modification-time"
-METADATA = (
-    Metadata(_PATH, "STRING", "the whole path of the row's file"),
-    Metadata(_NAME, "STRING", "the name of the file, without its folders"),
-    Metadata(_SIZE, "BIGINT", "its bytes"),
-    Metadata(_MODIFIED, "TIMESTAMP_LTZ(3)", "when it was written"),
-)
 
 
 def metadata_values(columns: Sequence[Column], path: str, file: ListedFile) -> dict[str, pa.Scalar]:
@@ -114,6 +122,66 @@ class Folder:
         """Open a file to read it; it can seek."""
         return open(self.address(name), "rb", buffering=1 << 20)
 
+    @contextmanager
+    def workspace(self) -> Iterator[Path]:
+        """Where a task writes files, below `OWN_FOLDER`, before it stages them."""
+        yield Path(self._path)
+
+    def stage(self, path: Path, final: str) -> str:
+        """Keep a file of the workspace until it is published; returns `StagedFile.staged`."""
+        sync_folder(path.parent)
+        return str(path.relative_to(self._path))
+
+    def staged(self, query_id: str) -> Iterator[StagedFile]:
+        """The staged files of a query, which are neither published nor discarded."""
+        for path in sorted(Path(self._path, OWN_FOLDER, query_id).rglob("*")):
+            if path.is_file():
+                yield StagedFile(str(path.relative_to(self._path)), path.name)
+
+    def publish(self, file: StagedFile) -> bool:
+        """Make a staged file visible; False if neither it nor the visible file is there."""
+        staged, final = Path(self._path, file.staged), Path(self._path, file.final)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            staged.rename(final)
+        except FileNotFoundError:
+            return final.exists()
+        sync_folder(final.parent)
+        self._remove_empty(staged.parent)
+        return True
+
+    def discard(self, file: StagedFile) -> None:
+        """Delete a staged file, if it is still there."""
+        staged = Path(self._path, file.staged)
+        staged.unlink(missing_ok=True)
+        self._remove_empty(staged.parent)
+
+    def read_text(self, name: str) -> str | None:
+        """The text of a file; None if there is none."""
+        path = Path(self._path, name)
+        return path.read_text() if path.exists() else None
+
+    def write_text(self, name: str, text: str) -> None:
+        """Create or replace a file, durably."""
+        path = Path(self._path, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, text)
+
+    def delete(self, name: str) -> None:
+        """Delete a file of `OWN_FOLDER`, if it is there."""
+        path = Path(self._path, name)
+        path.unlink(missing_ok=True)
+        self._remove_empty(path.parent)
+
+    def _remove_empty(self, folder: Path) -> None:
+        """Remove the empty folders from `folder` up to `OWN_FOLDER`."""
+        while folder != Path(self._path):
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            folder = folder.parent
+
 
 class ObjectFolder(Folder):
     """A prefix of a bucket of an S3-compatible store."""
@@ -145,6 +213,39 @@ class ObjectFolder(Folder):
         opened: IO[bytes] = retried(lambda: self._objects.open_input(self.address(name)))
         return opened
 
+    @contextmanager
+    def workspace(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="streamhouse-files-") as folder:
+            yield Path(folder)
+
+    def stage(self, path: Path, final: str) -> str:
+        """Upload the parts of the object, and delete the local file."""
+        upload = retried(lambda: self._objects.upload_parts(self.address(final), path))
+        path.unlink()
+        return upload
+
+    def staged(self, query_id: str) -> Iterator[StagedFile]:
+        """The uploads of all queries into the folder."""
+        for address, upload in self._objects.uploads(self._path):
+            final = address.removeprefix(f"{self._path}/")
+            yield StagedFile(json.dumps({"id": upload, "parts": []}), final)
+
+    def publish(self, file: StagedFile) -> bool:
+        address = self.address(file.final)
+        return retried(lambda: self._objects.complete_upload(address, file.staged))
+
+    def discard(self, file: StagedFile) -> None:
+        self._objects.abort_upload(self.address(file.final), file.staged)
+
+    def read_text(self, name: str) -> str | None:
+        return retried(lambda: self._objects.read_text(self.address(name)))
+
+    def write_text(self, name: str, text: str) -> None:
+        retried(lambda: self._objects.write_text(self.address(name), text))
+
+    def delete(self, name: str) -> None:
+        self._objects.delete_object(self.address(name))
+
 
 def folder_of(path: str, store: Mapping[str, str]) -> Folder:
     """The folder at a checked path; `store`: the options of its object store."""
@@ -153,10 +254,6 @@ def folder_of(path: str, store: Mapping[str, str]) -> Folder:
 
 def objects_of(path: str, store: Mapping[str, str]) -> StagedObjects:
     """The objects of a folder; raises `StreamhouseError` if its bucket does not answer."""
-    # AWS's client takes a third of a second to import.
-    from streamhouse.paimon.storage.object_store.s3_client import check_bucket
-    from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
-
     check_bucket(store, path)
     return StagedObjects(path, store)
 

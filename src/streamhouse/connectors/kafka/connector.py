@@ -11,7 +11,7 @@ from streamhouse.connectors.bad_records import warn_of_bad_records
 from streamhouse.connectors.base import Connector, Delivery, Scan, Sink, partitions_to_end
 from streamhouse.connectors.kafka.options import DECLARED, FORMATS, OPTIONS, KafkaOptions, parse
 from streamhouse.connectors.kafka.producing import Encoding
-from streamhouse.connectors.kafka.records import METADATA, RecordLayout, Records
+from streamhouse.connectors.kafka.records import RecordLayout, Records
 from streamhouse.connectors.kafka.sink import topic_sink
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
@@ -30,7 +30,7 @@ class _Kafka(Connector):
     name = "kafka"
     summary = "Topics of Kafka, exactly once by offsets and transactions."
     options = OPTIONS
-    metadata = METADATA
+    metadata = DECLARED.metadata
     without_effect = DECLARED.without_effect
     capabilities = Capabilities(changelog=False, lookup=False, merges=False)
     guarantee = "at-least-once"

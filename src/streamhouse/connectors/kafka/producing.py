@@ -150,8 +150,6 @@ class SinkPartitions:
 
 Result = TypeVar("Result")
 
-_OUTAGE_S, _PAUSE_S = 60.0, 0.2
-_LEAST_ATTEMPTS = 3
 _PASSING = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._MSG_TIMED_OUT,
@@ -163,33 +161,6 @@ _PASSING = (
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     KafkaError.REQUEST_TIMED_OUT,
 )
-
-
-class Outage:
-    """The failed attempts to write one batch.
-
-    An attempt can last as long as the outage may, so some are made in any case.
-    """
-
-    def __init__(self) -> None:
-        self._began: float | None = None
-        self._attempts = 0
-
-    @property
-    def seconds(self) -> float:
-        """The time since the first failure."""
-        return 0.0 if self._began is None else time.monotonic() - self._began
-
-    def may_retry(self) -> bool:
-        """Count a failed attempt; returns whether to try again."""
-        self._attempts += 1
-        if self._began is None:
-            self._began = time.monotonic()
-        return self.seconds < _OUTAGE_S or self._attempts < _LEAST_ATTEMPTS
-
-    def pause(self) -> None:
-        """Wait for the next attempt."""
-        time.sleep(_PAUSE_S)
 
 
 def recoverable(error: KafkaException) -> bool:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.base import Metadata
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
@@ -21,20 +20,6 @@ from streamhouse.formats.base import BadRecord
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 
-METADATA = (
-    Metadata("topic", "STRING", "the topic of the record"),
-    Metadata("partition", "INT", "the number of its partition"),
-    Metadata("offset", "BIGINT", "its offset in the partition"),
-    Metadata("timestamp", "TIMESTAMP_LTZ(3)", "its timestamp; a sink writes it"),
-    Metadata(
-        "timestamp-type", "STRING", "`CreateTime`, `LogAppendTime` or `NoTimestampType`"
-    ),
-    Metadata(
-        "headers", "MAP<STRING, BYTES>",
-        "its headers, the last of those with one name; a sink writes them",
-    ),
-    Metadata("leader-epoch", "INT", "the leader epoch of the record, if it is known"),
-)  # fmt: skip
 WRITABLE = ("timestamp", "headers")
 """What a sink writes."""
 _TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")

@@ -40,7 +40,6 @@ from streamhouse.connectors.kafka.client import (
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.producing import (
     Encoding,
-    Outage,
     SinkPartitions,
     in_background,
     in_time,
@@ -55,6 +54,7 @@ _TRANSACTION_MS = "600000"
 _FLUSH_S = 120.0
 """After this time without any record taken, the brokers are treated as failed."""
 _FLUSH_STEP_S = 5.0
+_OUTAGE_S, _LEAST_ATTEMPTS, _PAUSE_S = 60.0, 3, 0.2
 _SECOND_CONTACT_S = 2.0
 """The first attempt to open the producer has waited for brokers that are slow."""
 _CONFIG = {
@@ -143,13 +143,15 @@ class KafkaSinkCommitter(SinkCommitter):
     def put(self, written: WrittenBatch) -> bool:
         try:
             self._finish_opening()
-            if self._options.guarantee == "none":
-                self._produce(self._opened(), written.messages)
-                self._opened().poll(0)
-                return True
             if self._exactly_once:
                 return self._written_once(written)
-            return self._at_least_once(written)
+            producer = self._opened()
+            self._produce(producer, written.messages)
+            if self._options.guarantee == "none":
+                producer.poll(0)
+            else:
+                self._flush(producer)
+            return True
         except (KafkaException, SystemError) as error:
             cause = self._cause(error)
             self._producer = None
@@ -168,7 +170,7 @@ class KafkaSinkCommitter(SinkCommitter):
 
     def _written_once(self, written: WrittenBatch) -> bool:
         """Write a batch, again while the brokers fail; False if they had it from an earlier run."""
-        outage, is_begun = Outage(), False
+        is_begun, attempts, failing_since = False, 0, None
         while True:
             try:
                 # This ends a dead driver's transaction, so the recorded number is final.
@@ -185,22 +187,27 @@ class KafkaSinkCommitter(SinkCommitter):
                 self._producer = None
                 if _fenced(cause) or not recoverable(cause):
                     raise cause from None
-                self._wait(outage, cause, written.number)
+                attempts += 1
+                failing_since = failing_since or time.monotonic()
+                self._wait(attempts, time.monotonic() - failing_since, cause, written.number)
             except BaseException:
                 self._producer = None
                 raise
 
-    def _wait(self, outage: Outage, error: KafkaException, number: int) -> None:
-        """Wait for the next attempt; raises when the brokers have failed for too long."""
+    def _wait(self, attempts: int, seconds: float, error: KafkaException, number: int) -> None:
+        """Wait for the next attempt; raises when the brokers have failed for too long.
+
+        An attempt can last as long as the outage may, so some are made in any case.
+        """
         failed = f"Kafka at {self._options.servers}: {text_of(error)}"
-        if not outage.may_retry():
+        if seconds >= _OUTAGE_S and attempts >= _LEAST_ATTEMPTS:
             raise ConnectError(
                 f"{failed}; batch {number} could not be written into topic {self._topic} for "
-                f"{outage.seconds:.0f} s: check the brokers, and run the script again once they "
+                f"{seconds:.0f} s: check the brokers, and run the script again once they "
                 "answer (it goes on with this batch; nothing is lost or written twice)"
             ) from None
         log.warning("%s; writing batch %d again", failed, number)
-        outage.pause()
+        time.sleep(_PAUSE_S)
 
     def _in_transaction(self, producer: Producer, written: WrittenBatch) -> None:
         producer.begin_transaction()
@@ -220,12 +227,6 @@ class KafkaSinkCommitter(SinkCommitter):
             2 * TIMEOUT_S,
             "the number of a batch",
         )
-
-    def _at_least_once(self, written: WrittenBatch) -> bool:
-        producer = self._opened()
-        self._produce(producer, written.messages)
-        self._flush(producer)
-        return True
 
     def _is_new(self, number: int) -> bool:
         """Whether the batch is not in the topic yet, by the recorded number of batches."""

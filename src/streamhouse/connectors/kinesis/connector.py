@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from streamhouse.connectors.base import Connector, Option
 from streamhouse.connectors.kinesis.options import DECLARED, OPTIONS, WHERE, parse
-from streamhouse.connectors.kinesis.rows import METADATA, RecordRows
+from streamhouse.connectors.kinesis.rows import RecordRows
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import FormatChoice, declared_options, format_of, names
@@ -26,7 +26,7 @@ class _Kinesis(Connector):
     summary = "Records of an Amazon Kinesis data stream, in the order of each shard."
     options = _ALL
     without_effect = DECLARED.without_effect
-    metadata = METADATA
+    metadata = DECLARED.metadata
     capabilities = Capabilities(changelog=False, lookup=False, scan=False, sink=False, merges=False)
 
     def capabilities_of(self, options: Mapping[str, str]) -> Capabilities:

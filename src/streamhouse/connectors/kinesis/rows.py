@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import Metadata
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.formats.base import BadRecord, FormatChoice
 from streamhouse.formats.protobuf_fields import Fields, contents, numbers, parsed_fields
@@ -38,12 +37,7 @@ _PARTITION_KEY_INDEX, _HASH_KEY_INDEX, _DATA = 1, 2, 3
 """The fields of `Record`; the indexes are of the two lists of keys of its `AggregatedRecord`."""
 
 
-_TIME, _SHARD, _NUMBER = "timestamp", "shard-id", "sequence-number"
-METADATA = (
-    Metadata(_TIME, "TIMESTAMP_LTZ(3)", "when the record arrived in the stream, approximately"),
-    Metadata(_SHARD, "STRING", "the shard of the record"),
-    Metadata(_NUMBER, "STRING", "the record's sequence number, unique within its shard"),
-)
+_TIME, _NUMBER = "timestamp", "sequence-number"
 
 
 def deaggregated(data: bytes, keys: range | None = None) -> list[tuple[int, bytes]] | None:

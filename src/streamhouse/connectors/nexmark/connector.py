@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
@@ -30,7 +29,7 @@ from streamhouse.connectors.datagen.random_streams import (
 from streamhouse.connectors.faker.patterns import regex_texts
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
-from streamhouse.options import DeclaredOptions, check_known, integer, memory_bytes
+from streamhouse.options import DeclaredOptions, OptionValues, check_known, memory_bytes
 from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Column
 
@@ -72,9 +71,8 @@ _Mask: TypeAlias = npt.NDArray[np.bool_]
 _MAX_BATCH = 1_000_000
 
 
-@dataclass(frozen=True)
 class NexmarkOptions:
-    """The checked options.
+    """The checked options; raises `OptionError`.
 
     `rate` is the number of events per second of their own time, at which they are generated, too,
     if `paced`. `total` is the number of events; None: unbounded. `proportions`, and the average
@@ -82,43 +80,19 @@ class NexmarkOptions:
     bidders of bids, and of sellers of auctions.
     """
 
-    rate: int
-    paced: bool
-    total: int | None
-    proportions: tuple[int, int, int]
-    sizes: tuple[int, int, int]
-    hot: tuple[int, int, int]
-    group: int
-    seed: str
-
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> NexmarkOptions:
-        """Raises `OptionError`."""
+    def __init__(self, given: Mapping[str, str]) -> None:
         check_known(DECLARED.current(given), [o.key for o in DECLARED.options], "nexmark")
-        options = {o.key: o.default for o in DECLARED.options if o.default is not None} | dict(
-            given
-        )
-
-        def number(key: str, least: int = 1) -> int:
-            return integer(key, options[key], least)
-
-        paced = "rows-per-second" in options
-        persons, auctions, bids = (number(f"{kind}.proportion") for kind in KINDS)
-        sizes = [memory_bytes(f"{kind}.avg-size", options[f"{kind}.avg-size"]) for kind in KINDS]
-        return cls(
-            number("rows-per-second" if paced else "first-event.rate"),
-            paced,
-            number("events.num", 0) or None,
-            (persons, auctions, bids),
-            (sizes[0], sizes[1], sizes[2]),
-            (
-                number("bid.hot-ratio.auctions"),
-                number("bid.hot-ratio.bidders"),
-                number("auction.hot-ratio.sellers"),
-            ),
-            number("out-of-order-group-size"),
-            options.get("seed", ""),
-        )
+        values = OptionValues(DECLARED.options, given)
+        self.paced = "rows-per-second" in values
+        self.rate = values.integer("rows-per-second" if self.paced else "first-event.rate", 1)
+        self.total = values.integer("events.num", 0) or None
+        self.proportions = [values.integer(f"{kind}.proportion", 1) for kind in KINDS]
+        sizes = [f"{kind}.avg-size" for kind in KINDS]
+        self.sizes = [memory_bytes(key, values.text(key)) for key in sizes]
+        hot = "bid.hot-ratio.auctions", "bid.hot-ratio.bidders", "auction.hot-ratio.sellers"
+        self.hot = [values.integer(key, 1) for key in hot]
+        self.group = values.integer("out-of-order-group-size", 1)
+        self.seed = values.text("seed")
 
 
 def check_columns(columns: Sequence[Column]) -> None:
@@ -343,7 +317,7 @@ class NexmarkSource(GeneratedSource):
     """Generates the events of Nexmark; without a pace, as many as a batch takes."""
 
     def __init__(self, columns: Sequence[Column], options: Mapping[str, str]) -> None:
-        self._options = given = NexmarkOptions.parse(options)
+        self._options = given = NexmarkOptions(options)
         schema = arrow_schema(columns)
 
         def generated(numbers: Numbers, due_ms: Numbers) -> list[pa.Array]:

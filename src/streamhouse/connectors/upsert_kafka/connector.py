@@ -20,7 +20,7 @@ from streamhouse.connectors.kafka.options import (
     parse,
 )
 from streamhouse.connectors.kafka.producing import Encoding, last_of_keys
-from streamhouse.connectors.kafka.records import METADATA, RecordLayout, Records
+from streamhouse.connectors.kafka.records import RecordLayout, Records
 from streamhouse.connectors.kafka.sink import topic_sink
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
@@ -40,7 +40,7 @@ class _UpsertKafka(Connector):
     name = "upsert-kafka"
     summary = "A topic as a table: each record is the row of its key, one without a value deletes."
     options = tuple(option for option in OPTIONS if _applies(option.key))
-    metadata = METADATA
+    metadata = DECLARED.metadata
     without_effect: Mapping[str, str] = {
         **DECLARED.without_effect,
         "sink.buffer-flush.max-rows": "a micro-batch writes the last row of each key",

@@ -11,18 +11,14 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from starlette.requests import HTTPConnection
 
 from streamhouse.errors import BusyError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.errors import Problem
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.settings import ServerSettings
-
+from streamhouse.serve.settings import ServerSettings
 
 _MAX_RETRY_S = 60
 _WEIGHT = 0.2
@@ -180,12 +176,6 @@ BURST_S = 10.0
 _CLIENTS = 10_000
 
 
-@dataclass
-class _Bucket:
-    tokens: float
-    at: float
-
-
 class RateLimiter:
     """A token bucket for each client, refilled with `rate` requests a second; 0: unlimited.
 
@@ -197,25 +187,20 @@ class RateLimiter:
         self._rate = rate
         self._capacity = max(1.0, rate * BURST_S)
         self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """By client: the tokens, and when they were counted."""
 
     def take(self, client: str) -> float:
         """Count a request; 0 if it is allowed, else after how many seconds the next one is."""
         if not self._rate:
             return 0.0
         now = self._clock()
-        bucket = self._buckets.get(client)
-        if bucket is None:
-            bucket = self._buckets[client] = _Bucket(self._capacity, now)
-            if len(self._buckets) > _CLIENTS:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(client)
-        bucket.tokens = min(self._capacity, bucket.tokens + (now - bucket.at) * self._rate)
-        bucket.at = now
-        if bucket.tokens < 1:
-            return (1 - bucket.tokens) / self._rate
-        bucket.tokens -= 1
-        return 0.0
+        tokens, counted_at = self._buckets.pop(client, (self._capacity, now))
+        tokens = min(self._capacity, tokens + (now - counted_at) * self._rate)
+        self._buckets[client] = (tokens - 1 if tokens >= 1 else tokens, now)
+        if len(self._buckets) > _CLIENTS:
+            self._buckets.popitem(last=False)
+        return 0.0 if tokens >= 1 else (1 - tokens) / self._rate
 
 
 CLIENT = "streamhouse.client"
@@ -353,8 +338,6 @@ class WarehouseThreads:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _warehouse(self) -> Warehouse:
-        from streamhouse.paimon.catalog.warehouse import Warehouse
-
         warehouse: Warehouse | None = getattr(self._local, "warehouse", None)
         if warehouse is None:
             warehouse = self._local.warehouse = Warehouse(self._options)

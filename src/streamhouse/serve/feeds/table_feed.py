@@ -8,13 +8,14 @@ without a primary key is read snapshot by snapshot, and only the added rows are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, ConsumerProgress
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local
@@ -28,10 +29,6 @@ from streamhouse.serve.feeds.feed import (
 )
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.paimon.read.table import Table
 
 
 class TableFeed(Feed):
@@ -315,20 +312,13 @@ class StaticFeed(TableFeed):
         """All rows as `+I`; None afterwards, and if the table had no snapshot."""
         if self._record is None or self._seen is not None:
             return None
-        self._seen = self._record.id
+        self._seen, time_ms = self._record.id, self._record.time_ms
         if self.primary_key:
-            self.kept.table = self.state_at(self._record.id)
+            self.kept.table = self.state_at(self._seen)
         rows = self.rows
         if rows is None:
-            rows = self._read(self._record.id, self._columns)
-        batches = as_inserts(rows).to_batches()
-        return FeedChange(
-            self._record.id,
-            self._record.time_ms,
-            is_whole_table=True,
-            rows=rows.num_rows,
-            batches=batches,
-        )
+            rows = self._read(self._seen, self._columns)
+        return FeedChange(self._seen, time_ms, True, rows.num_rows, as_inserts(rows).to_batches())
 
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
         # Not by the snapshot id: a tag outlives its snapshot.

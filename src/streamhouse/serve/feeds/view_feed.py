@@ -8,28 +8,27 @@ import math
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded, warehouse_scanner
 from streamhouse.errors import TableError, TimeLimitError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.admission.fair_queue import SHORT_S
 from streamhouse.serve.feeds.feed import Feed, FeedChange, FeedMemory, as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
-from streamhouse.serve.views.served_view import WarehouseTables, definition, hide_definition_errors
+from streamhouse.serve.views.served_view import (
+    ServedView,
+    WarehouseTables,
+    definition,
+    hide_definition_errors,
+)
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery
+from streamhouse.sql.plan import BoundedQuery, Resolver
 from streamhouse.sql.syntax import Query, TextPosition
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.paimon.read.table import Table
-    from streamhouse.serve.views.served_view import ServedView
-    from streamhouse.sql.plan import Resolver
-
 
 _DEFINITION_EVERY_S = 1.0
 

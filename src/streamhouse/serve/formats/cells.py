@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.mysql.values.types import zoned
 from streamhouse.source import ROW_KIND
@@ -124,8 +125,6 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _timestamps(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    import pyarrow.compute as pc  # slow to import, and seldom needed
-
     if column.type.tz is None:
         return list(pc.strftime(column, format=_ISO).to_pylist())
     utc = column.cast(pa.timestamp(column.type.unit, "UTC"))
@@ -235,9 +234,6 @@ def unreserved_names(names: Sequence[str]) -> list[str]:
 
 def objects(batch: pa.RecordBatch) -> bytes:
     """The rows as JSON objects, separated by commas, in UTF-8."""
-    # Imported on first use: it takes long, and many processes never write rows as JSON.
-    import pyarrow.compute as pc
-
     if not batch.num_rows or not batch.num_columns:
         return b""
     parts: list[Any] = []
@@ -255,8 +251,6 @@ def objects(batch: pa.RecordBatch) -> bytes:
 
 def _texts(column: pa.Array) -> pa.Array:
     """Each value as JSON, a null as `null`."""
-    import pyarrow.compute as pc
-
     kind, text = column.type, pa.large_string()
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         texts = column.cast(text)
@@ -272,8 +266,6 @@ def _texts(column: pa.Array) -> pa.Array:
 
 
 def _strings(column: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
     if pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
         return pa.array(list(map(compact, column.to_pylist())), pa.large_string())
     quote = pa.scalar('"', pa.large_string())

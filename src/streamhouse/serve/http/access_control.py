@@ -5,18 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.requests import HTTPConnection
 
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.settings import ANY_ORIGIN, is_loopback
+from streamhouse.serve.settings import ANY_ORIGIN, ServerSettings, is_loopback
 from streamhouse.serve.tokens import EVERYTHING, READ, RUN, SQL, Scope, find_scope
-
-if TYPE_CHECKING:
-    from streamhouse.serve.settings import ServerSettings
 
 SUBPROTOCOL = "streamhouse"
 _BEARER = "bearer."

@@ -7,15 +7,22 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve import errors
-from streamhouse.serve.admission.fair_queue import READERS, RequestQueues, WarehouseThreads
+from streamhouse.serve.admission.fair_queue import (
+    READERS,
+    RequestQueues,
+    ViewComputations,
+    WarehouseThreads,
+)
 from streamhouse.serve.admission.response_memory import UnsentResponses
-from streamhouse.serve.feeds.feed import FeedMemory
+from streamhouse.serve.feeds.feed import Feed, FeedMemory
+from streamhouse.serve.feeds.view_feed import open_served_view
 from streamhouse.serve.http.metrics import Metrics
 from streamhouse.serve.http.middleware import RequestMiddleware
 from streamhouse.serve.http.models import DESCRIPTION, TAGS
@@ -25,15 +32,10 @@ from streamhouse.serve.pipelines.listing import Pipelines
 from streamhouse.serve.pipelines.runner import Runner
 from streamhouse.serve.pipelines.script_checks import ScriptChecks
 from streamhouse.serve.queries.executor import QueryExecutor
+from streamhouse.serve.settings import ServerSettings
 from streamhouse.serve.streams.hub import Hub
-from streamhouse.serve.views.served_view import ViewCatalog
+from streamhouse.serve.views.served_view import ServedView, ViewCatalog
 from streamhouse.work_folder import work_folder
-
-if TYPE_CHECKING:
-    from streamhouse.serve.admission.fair_queue import ViewComputations
-    from streamhouse.serve.feeds.feed import Feed
-    from streamhouse.serve.settings import ServerSettings
-    from streamhouse.serve.views.served_view import ServedView
 
 ROUTERS = (
     about.router,
@@ -123,7 +125,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 await app.state.end()
             await app.state.queries.close()
             app.state.threads.close()
-            app.state.health.close()
 
 
 def _ender(app: FastAPI) -> Any:
@@ -139,9 +140,6 @@ def _opener(settings: ServerSettings, computations: ViewComputations) -> Any:
     memory = FeedMemory(settings.streams.table_bytes)
 
     def open_feed(view: ServedView) -> Feed:
-        from streamhouse.paimon.catalog.warehouse import Warehouse
-        from streamhouse.serve.feeds.view_feed import open_served_view
-
         opened = Warehouse(settings.warehouse)
         feed = open_served_view(opened, view, memory, settings.read_limits)
         feed.computations = computations

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-import socket
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -21,15 +20,11 @@ from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES, Connectio
 _ADDRESSES = 4_096
 
 
-CLOSE_CHECK_S = 1.0
-"""How often to check for a disconnect where reading is paused, as behind a pipelined request."""
 HEAD_S = 10.0
 """Timeout for the head of a request, from its first byte or from the connection's start."""
 _MAX_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large",
             429: "Too Many Requests", 503: "Service Unavailable"}  # fmt: skip
-_PEER_CLOSED = (7, 8)
-"""TCP states in which the peer sends no more: CLOSE and CLOSE_WAIT."""
 
 
 class SilentConnections:
@@ -102,7 +97,6 @@ class HttpConnection(HttpToolsProtocol):
     _head_bytes = 0
     _messages = 0
     _watcher: Callable[[], None] | None = None
-    _close_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -131,18 +125,6 @@ class HttpConnection(HttpToolsProtocol):
     def watch(self, watcher: Callable[[], None] | None) -> None:
         """Call the function once when the client disconnects; None unregisters it."""
         self._watcher = watcher
-        if self._close_timer is not None:
-            self._close_timer.cancel()
-            self._close_timer = None
-        if watcher is not None:
-            self._close_timer = self.loop.call_later(CLOSE_CHECK_S, self._check_closed)
-
-    def _check_closed(self) -> None:
-        """Abort a connection that its client has closed while reading from it is paused."""
-        if self.flow.read_paused and _peer_has_closed(self.transport):
-            self.transport.abort()
-        else:
-            self._close_timer = self.loop.call_later(CLOSE_CHECK_S, self._check_closed)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -239,18 +221,6 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         self.scope["streamhouse.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         await super().run_asgi()
-
-
-def _peer_has_closed(transport: Any) -> bool:
-    """Whether the peer has closed the connection; False where the system does not report it."""
-    info = getattr(socket, "TCP_INFO", None)
-    opened = transport.get_extra_info("socket")
-    if info is None or opened is None or transport.is_closing():
-        return False
-    try:
-        return opened.getsockopt(socket.IPPROTO_TCP, info, 1)[0] in _PEER_CLOSED
-    except OSError:
-        return False
 
 
 def http_protocol(

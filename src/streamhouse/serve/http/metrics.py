@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from streamhouse.serve.admission.fair_queue import FairQueue
+from streamhouse.serve.admission.response_memory import UnsentResponses
 from streamhouse.serve.pipelines.listing import HELP
+from streamhouse.serve.streams.view_poller import StreamStats
 from streamhouse.serve.tokens import EVERYTHING, Scope
-
-if TYPE_CHECKING:
-    from streamhouse.serve.admission.fair_queue import FairQueue
-    from streamhouse.serve.admission.response_memory import UnsentResponses
-    from streamhouse.serve.streams.view_poller import StreamStats
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -81,47 +80,40 @@ class Metrics:
         `pipelines`: those to include, as `serve.pipelines.listing` lists them.
         """
         visible = [stats for stats in self._streams() if scope.sees(stats.name)]
-        streams = generate_latest(_StreamCollector(visible))
-        return (
-            generate_latest(self._registry) + streams + generate_latest(_QueryCollector(pipelines))
+        running = [pipeline for pipeline in pipelines if pipeline["state"] == "running"]
+        collectors: tuple[Any, ...] = (
+            self._registry,
+            SimpleNamespace(collect=partial(_stream_metrics, visible)),
+            SimpleNamespace(collect=partial(_query_metrics, running)),
         )
+        return b"".join(map(generate_latest, collectors))
 
 
-class _QueryCollector:
-    """Prometheus collector over the metrics of running queries."""
-
-    def __init__(self, pipelines: Sequence[Mapping[str, Any]]) -> None:
-        self._pipelines = [pipeline for pipeline in pipelines if pipeline["state"] == "running"]
-
-    def collect(self) -> Iterable[Metric]:
-        for name, text in HELP.items():
-            gauge = GaugeMetricFamily(f"streamhouse_{name}", text, labels=["pipeline", "query"])
-            for pipeline in self._pipelines:
-                for query in pipeline["queries"]:
-                    if name in query["metrics"]:
-                        labels = [pipeline["name"], query["name"]]
-                        gauge.add_metric(labels, query["metrics"][name])
-            yield gauge
+def _query_metrics(pipelines: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    """The metrics of the queries of these pipelines."""
+    for name, text in HELP.items():
+        gauge = GaugeMetricFamily(f"streamhouse_{name}", text, labels=["pipeline", "query"])
+        for pipeline in pipelines:
+            for query in pipeline["queries"]:
+                if name in query["metrics"]:
+                    labels = [pipeline["name"], query["name"]]
+                    gauge.add_metric(labels, query["metrics"][name])
+        yield gauge
 
 
-class _StreamCollector:
-    """Prometheus collector over the current statistics of streams, labelled by view."""
-
-    def __init__(self, streams: Iterable[StreamStats]) -> None:
-        self._streams = list(streams)
-
-    def collect(self) -> Iterable[Metric]:
-        yield GaugeMetricFamily(
-            "streamhouse_followed_views", "Views with a change stream", len(self._streams)
-        )
-        for kind, metrics in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
-            for name, (text, field, unit) in metrics.items():
-                metric = kind(f"streamhouse_stream_{name}", text, labels=["view"])
-                for stats in self._streams:
-                    value = getattr(stats, field)
-                    if value is not None:
-                        metric.add_metric([stats.name], value / unit)
-                yield metric
+def _stream_metrics(streams: Sequence[StreamStats]) -> Iterator[Metric]:
+    """The current statistics of streams, labelled by view."""
+    yield GaugeMetricFamily(
+        "streamhouse_followed_views", "Views with a change stream", len(streams)
+    )
+    for kind, metrics in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+        for name, (text, field, unit) in metrics.items():
+            metric = kind(f"streamhouse_stream_{name}", text, labels=["view"])
+            for stats in streams:
+                value = getattr(stats, field)
+                if value is not None:
+                    metric.add_metric([stats.name], value / unit)
+            yield metric
 
 
 _GAUGES = {

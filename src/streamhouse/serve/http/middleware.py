@@ -11,7 +11,6 @@ import math
 import time
 import traceback
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -27,12 +26,14 @@ from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.http.access_control import check_origin, token_scope
 from streamhouse.serve.http.connections import client_network
+from streamhouse.serve.http.metrics import Metrics
 from streamhouse.serve.http.responses import HEAD
-from streamhouse.serve.settings import MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_LINE_BYTES
-
-if TYPE_CHECKING:
-    from streamhouse.serve.http.metrics import Metrics
-    from streamhouse.serve.settings import ServerSettings
+from streamhouse.serve.settings import (
+    MAX_BODY_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_LINE_BYTES,
+    ServerSettings,
+)
 
 BODY_S = 30.0
 """Timeout for receiving the body of a request."""

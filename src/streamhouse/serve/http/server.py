@@ -10,19 +10,15 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import uvicorn
+from fastapi import FastAPI
 
 from streamhouse.errors import OptionError
 from streamhouse.serve.access_log import LOGGER, logging_to_stderr
 from streamhouse.serve.http.connections import SilentConnections, WebSocketConnection, http_protocol
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from streamhouse.serve.settings import ServerSettings
-
+from streamhouse.serve.settings import ServerSettings
 
 HANDSHAKE_S = 10.0
 """Timeout for a handshake."""

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamhouse.errors import LimitError, TimeLimitError
 from streamhouse.serve.errors import hide_path
-
-if TYPE_CHECKING:
-    from streamhouse.serve.queries.executor import QueryExecutor
+from streamhouse.serve.queries.executor import QueryExecutor
 
 PLAN_S = 10.0
 """How long planning one script may take."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import bounded_reader
 from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.output import ReadResult, SelectRequest
 from streamhouse.serve.queries.pinned_tables import PinnedTables
 from streamhouse.serve.views.served_view import (
+    ServedView,
     ViewCatalog,
     WarehouseTables,
     definition,
@@ -29,10 +30,6 @@ from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Query, Select
 from streamhouse.types import flink_type
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.views.served_view import ServedView
 
 _RAW, _SERVED = "streamhouse_source", "streamhouse_served"
 """Internal catalogs of names in view definitions; clients cannot use them in their queries."""

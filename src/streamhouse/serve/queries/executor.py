@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimitError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.fair_queue import RequestQueues, WarehouseThreads
+from streamhouse.serve.admission.response_memory import UnsentResponses
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.queries.output import ReadRequest, ReadResult, RowsRequest, ScriptRequest
 from streamhouse.serve.queries.worker import (
@@ -32,12 +34,10 @@ from streamhouse.serve.queries.worker import (
     read_if_small,
     serve,
 )
+from streamhouse.serve.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.admission.response_memory import UnsentResponses
     from streamhouse.serve.http.metrics import Metrics
-    from streamhouse.serve.settings import ServerSettings
 
 _START_S = 60.0
 _MAX_STATES = 4_096

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches
-from streamhouse.errors import OptionError, TableError
+from streamhouse.errors import OptionError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
+from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.sql.options.time_travel_options import split_options
 from streamhouse.sql.plan import AsOf, BoundedScan
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.paimon.read.table import Table
-    from streamhouse.paimon.storage.snapshots import Snapshot
 
 
 def newest_rows(
@@ -218,15 +215,3 @@ def full_name(scan: BoundedScan) -> str:
 def is_data(scan: BoundedScan) -> bool:
     """Whether a scan reads a table or a branch, not a system table."""
     return "$" not in scan.table.name[-1].replace("$branch_", "", 1)
-
-
-@contextlib.contextmanager
-def view_time_travel(name: str) -> Iterator[None]:
-    """Convert errors about a point in time of a view's tables to an error that names the view."""
-    try:
-        yield
-    except TableError as error:
-        raise TableError(
-            f"view '{name}' cannot be read as of that time: {error}; give a time, such as "
-            "'5 min ago', that all of its tables still have"
-        ) from None

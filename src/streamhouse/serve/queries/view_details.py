@@ -12,23 +12,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamhouse.errors import DataLossError, SqlError, StreamhouseError, TableError
 from streamhouse.options import hide_secrets, is_secret
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.system_tables import open_table
+from streamhouse.paimon.read.table import Table
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.errors import hide_path
 from streamhouse.serve.formats.cells import iso
 from streamhouse.serve.formats.row_formats import json_objects
-from streamhouse.serve.views.served_view import ServedView, WarehouseTables, table_of
+from streamhouse.serve.queries.pinned_tables import PinnedTables
+from streamhouse.serve.views.served_view import ServedView, WarehouseTables, planned, table_of
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.sql.plan import Column
 from streamhouse.sql.views.stored_view import QUERY
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.paimon.read.table import Table
 
 TABLE, VIEW = "table", "view"
 _COUNTED_RECORDS = 200_000
@@ -231,13 +230,8 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
     The snapshot is the sum of its tables' snapshot ids, as in its change stream.
     """
-    from streamhouse.serve.queries.pinned_tables import PinnedTables
-    from streamhouse.sql.batch.bounded_query import analyze_bounded
-    from streamhouse.sql.syntax import Query, TextPosition
-
     tables = WarehouseTables(warehouse)
-    database, name = view.source.split(".", 1)
-    info = tables.view((database, name))
+    info = tables.view(tuple(view.source.split(".", 1)))
     if info is None:
         raise TableError(f"view '{view.source}' was dropped while it was read")
     record: dict[str, Any] = {
@@ -249,10 +243,8 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     if info.comment and view.description is None:
         record["description"] = info.comment
     try:
-        quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (database, name))
-        plan = analyze_bounded(Query(f"SELECT * FROM {quoted}", TextPosition(1, 1)), tables)
         pins = PinnedTables(warehouse)
-        pins.pin_all(plan.scans)
+        pins.pin_all(planned(ServedView(view.source, view.source), tables).scans)
     except (SqlError, TableError, DataLossError) as error:
         return record | _error(error, warehouse)
     time = None if pins.time_ms is None else iso(pins.time_ms)

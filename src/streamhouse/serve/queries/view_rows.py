@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -16,13 +15,14 @@ from sqlglot import exp
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Limits, bounded_reader
 from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.output import ReadResult, RowsOrigin, RowsRequest
 from streamhouse.serve.queries.pinned_tables import (
+    PinnedTable,
     PinnedTables,
     full_name,
     is_data,
-    view_time_travel,
 )
 from streamhouse.serve.views.served_view import (
     WarehouseTables,
@@ -37,11 +37,6 @@ from streamhouse.sql.parser.query_parser import parse_condition
 from streamhouse.sql.plan import CURRENT, AsOf, BoundedQuery, Name, TableInfo, ViewInfo
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.queries.pinned_tables import PinnedTable
-
 
 _MASK = (1 << 64) - 1
 
@@ -196,8 +191,13 @@ class RowsSource:
         plan = analyzed.plan(analyzed.tree, list(wanted))
         if self.pin is None and self._request.as_of is not None:
             self._check_as_of(plan)
-            with view_time_travel(self._request.view.name):
+            try:
                 self.pins.pin_all(plan.scans)
+            except TableError as error:
+                raise TableError(
+                    f"view '{self._request.view.name}' cannot be read as of that time: {error}; "
+                    "give a time, such as '5 min ago', that all of its tables still have"
+                ) from None
         self.pins.pin_all(plan.scans)
         return plan
 

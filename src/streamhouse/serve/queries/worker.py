@@ -43,6 +43,7 @@ from streamhouse.errors import (
     is_panic,
 )
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.serve.queries import client_select, view_rows
 from streamhouse.serve.queries.output import (
     ReadRequest,
     ReadResult,
@@ -67,8 +68,6 @@ PRELOADED = [
     "sqlglot.dialects.duckdb",
     "streamhouse.graph.script_check",
     "streamhouse.paimon.read.system_tables",
-    "streamhouse.serve.queries.client_select",
-    "streamhouse.serve.queries.view_rows",
     "streamhouse.serve.queries.worker",
 ]
 """What the parent of the forks imports; must start no thread, since forks would lack it."""
@@ -130,8 +129,6 @@ def read_if_small(warehouse: Warehouse, request: RowsRequest) -> ReadResult | No
     Only for requests without a client's SQL text. Deletes the target's file unless it succeeds.
     Raises errors unchanged, but `NoSpaceError` if a disk is full.
     """
-    from streamhouse.serve.queries import view_rows
-
     try:
         result = view_rows.read_if_small(warehouse, request)
     except BaseException as error:
@@ -145,13 +142,8 @@ def read_if_small(warehouse: Warehouse, request: RowsRequest) -> ReadResult | No
 
 
 def _run(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
-    # Imported here, since these modules load slowly and the server's start does not need them.
     if isinstance(request, RowsRequest):
-        from streamhouse.serve.queries import view_rows
-
         return view_rows.read_rows(warehouse, request)
-    from streamhouse.serve.queries import client_select
-
     return client_select.run_select(warehouse, request)
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 from streamhouse.errors import (
@@ -85,11 +84,11 @@ class Channel:
         self._last_sent_at = self._loop.time()
         self._encoder = StreamEncoder(view.name, settings, resources.stopping)
         self._builder = FirstEventsBuilder(
-            view, self._opened, self._encoder, resources, stats, self._current_position
+            self._opened, self._encoder, resources, stats, self._current_position
         )
         self._poller = ViewPoller(
             view.name,
-            partial(self._opened, view),
+            self._opened,
             settings,
             stats,
             partial(self._post, self._on_result),
@@ -97,9 +96,9 @@ class Channel:
         )
         self._poller.start()
 
-    def _opened(self, view: ServedView) -> Feed:
+    def _opened(self) -> Feed:
         """A feed whose computations count for the client; called by several threads."""
-        feed = self._open_feed(view)
+        feed = self._open_feed(self.view)
         feed.client = self._client
         return feed
 
@@ -113,23 +112,30 @@ class Channel:
         """Whether the stream has no subscriber, and none is being set up."""
         return not self._readers and not self._openings
 
-    @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """Keep the channel open while a subscription is being set up."""
+    async def subscribe(self, position: ResumePosition | str | None, client: str) -> Subscription:
+        """Add a subscriber; it begins with all rows, after a position, or with `latest`.
+
+        Raises as `Hub.subscribe`.
+        """
         self._openings += 1
         try:
-            yield
+            first = await self._first_events(position)
+            if self._closed:
+                raise self._stopped()
+            resumed = str(position) if isinstance(position, ResumePosition) else None
+            reader = Subscription(first, self._leave, resumed)
+            self._readers[reader] = client
+            self._stats.add(subscribers=1)
+            if self._heartbeat_timer is None:
+                self._last_sent_at = self._loop.time()
+                self._schedule_heartbeat(self._last_sent_at + self._settings.heartbeat_s)
+            return reader
         finally:
             self._openings -= 1
             self._start_linger()
 
-    async def first_events(self, position: ResumePosition | str | None) -> FirstEvents:
-        """Make the first events of a subscriber: initial state, missed events, or `latest`.
-
-        Polls first, so the result includes every commit before the call. Raises `TableError` and
-        `SqlError` if the table is missing, and `TooLargeError` and `ExpiredError` as
-        `Hub.subscribe`.
-        """
+    async def _first_events(self, position: ResumePosition | str | None) -> FirstEvents:
+        """What a subscriber gets first; polls before, so it includes every commit before."""
         for attempts_left in range(_MAX_ATTEMPTS, 0, -1):
             try:
                 return await self._build(position, await self._poll())
@@ -147,20 +153,6 @@ class Channel:
                     raise
                 break
         raise self._stopped()
-
-    def attach(
-        self, first: FirstEvents, last_id: str | None = None, client: str = ""
-    ) -> Subscription:
-        """Add a subscriber that begins with `first`; `last_id` is where it resumes, if it does."""
-        if self._closed:
-            raise self._stopped()
-        reader = Subscription(first, self._leave, last_id)
-        self._readers[reader] = client
-        self._stats.add(subscribers=1)
-        if self._heartbeat_timer is None:
-            self._last_sent_at = self._loop.time()
-            self._schedule_heartbeat(self._last_sent_at + self._settings.heartbeat_s)
-        return reader
 
     def close(self, end_error: StreamhouseError | None = None) -> None:
         """Stop polling and end all subscriptions.
@@ -208,8 +200,8 @@ class Channel:
             link = self.history.find(position)
             if link is not None:
                 return FirstEvents((), link)
-            first = await self._builder.missed(position)
-        first = first or await self._builder.state()
+            first = await self._builder.after(position)
+        first = first or await self._builder.after(None)
         if first is None:
             raise self._stopped()
         return first

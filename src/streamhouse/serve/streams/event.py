@@ -10,22 +10,17 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.errors import TooLargeError
-from streamhouse.serve.feeds.feed import as_inserts, select_as_inserts
+from streamhouse.serve.feeds.feed import Feed, as_inserts, select_as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import compact, iso, objects, unreserved_names
 from streamhouse.serve.formats.row_formats import slices
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.source import ROW_KIND
-
-if TYPE_CHECKING:
-    from streamhouse.serve.feeds.feed import Feed
-    from streamhouse.serve.views.shown_table import ShownTable
-
 
 SNAPSHOT = "snapshot"
 CHANGES = "changes"
@@ -135,13 +130,12 @@ class EncodedRows:
     """Some rows as JSON objects, separated by commas.
 
     `rows` counts all of them. `changed` counts an updated row once, although it occurs as -U and
-    as +U. `only_new`: all rows are +I.
+    as +U.
     """
 
     text: str
     rows: int
     changed: int
-    only_new: bool
 
 
 class EncodingStopped(Exception):
@@ -186,7 +180,7 @@ class StreamEncoder:
         return tuple(chunks)
 
     def state_chunks(self, feed: Feed, snapshot: int) -> tuple[EncodedRows, ...]:
-        """All rows of a feed's table as of `snapshot`, which the feed has polled last, as `+I`.
+        """All rows of a feed as `+I`: those it keeps, else those of its table as of `snapshot`.
 
         Raises `TooLargeError` for too many rows, `DataLossError` if the snapshot has expired.
         """
@@ -194,23 +188,18 @@ class StreamEncoder:
             return self.memory_chunks(feed.rows)
         if not isinstance(feed, TableFeed) or not snapshot:
             return ()
-        return self.table_chunks(feed.shown, feed.schema.names, snapshot)
+        shown, columns = feed.shown, feed.schema.names
+        if (shown.table.snapshot(snapshot).total_record_count or 0) > self.max_rows:
+            raise too_large(self._first_snapshot, self.max_rows)
+        batches = shown.read(columns, snapshot=snapshot)
+        inserts = (select_as_inserts(batch, columns) for batch in batches)
+        return self.chunks(inserts, self._first_snapshot)
 
     def memory_chunks(self, rows: pa.Table) -> tuple[EncodedRows, ...]:
         """As `state_chunks`, for rows that are in memory."""
         if rows.num_rows > self.max_rows:
             raise too_large(self._first_snapshot, self.max_rows)
         return self.chunks(as_inserts(rows).to_batches(), self._first_snapshot)
-
-    def table_chunks(
-        self, shown: ShownTable, columns: Sequence[str], snapshot: int
-    ) -> tuple[EncodedRows, ...]:
-        """As `state_chunks`, for one snapshot of an append-only table."""
-        if (shown.table.snapshot(snapshot).total_record_count or 0) > self.max_rows:
-            raise too_large(self._first_snapshot, self.max_rows)
-        batches = shown.read(columns, snapshot=snapshot)
-        inserts = (select_as_inserts(batch, columns) for batch in batches)
-        return self.chunks(inserts, self._first_snapshot)
 
     def events(
         self, kind: str, commit: StreamPosition, chunks: Sequence[EncodedRows]
@@ -272,7 +261,5 @@ def row_count(chunks: Iterable[EncodedRows]) -> int:
 def _chunk(batch: pa.RecordBatch) -> EncodedRows:
     kinds = batch.column(0).to_pylist()
     names = [ROW_KIND, *unreserved_names(batch.schema.names[1:])]
-    changed = len(kinds) - kinds.count("-U")
-    only_new = kinds.count("+I") == len(kinds)
     text = objects(batch.rename_columns(names)).decode()
-    return EncodedRows(text, len(kinds), changed, only_new)
+    return EncodedRows(text, len(kinds), len(kinds) - kinds.count("-U"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
 from streamhouse.paimon.changelog.differences.state_difference import Differ
@@ -30,7 +30,6 @@ from streamhouse.serve.streams.event import (
 )
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
 from streamhouse.serve.streams.view_poller import PollResult, StreamStats, same_columns
-from streamhouse.serve.views.served_view import ServedView
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
 
@@ -274,55 +273,45 @@ class FirstEventsBuilder:
     are in the chain after the link of the first events.
     """
 
-    _view: ServedView
-    _open_feed: Callable[[ServedView], Feed]
+    _open_feed: Callable[[], Feed]
     _encoder: StreamEncoder
     _resources: StreamResources
     _stats: StreamStats
     _current_position: Callable[[], tuple[PollResult, Link]]
-    _chunks: tuple[EncodedRows, ...] | None = None
-    _added_since: tuple[EncodedRows, ...] | None = None
-    _ready: FirstEvents | None = None
-    _caught_up: dict[str, FirstEvents] = field(default_factory=dict)
-    _tasks: dict[str, asyncio.Task[FirstEvents | None]] = field(default_factory=dict)
+    _built: dict[ResumePosition | None, FirstEvents] = field(default_factory=dict)
+    _tasks: dict[ResumePosition | None, asyncio.Task[FirstEvents | None]] = field(
+        default_factory=dict
+    )
     _used: bool = False
 
-    async def state(self) -> FirstEvents | None:
-        """The initial state: all rows.
+    async def after(self, position: ResumePosition | None) -> FirstEvents | None:
+        """The events after a position; without one the initial state, all rows.
 
-        Raises `TooLargeError`, and `DataLossError` if the snapshot expired before it was read.
+        None if the columns have changed since: the subscriber needs the initial state. Raises as
+        `read_missed_events`, `TooLargeError`, and `DataLossError` if a snapshot expired before it
+        was read.
         """
         self._used = True
-        if self._ready is not None:
-            return self._ready
-        return await self._shared("", self._make_state)
-
-    async def missed(self, position: ResumePosition) -> FirstEvents | None:
-        """The events after a position; None if the subscriber needs the initial state.
-
-        Raises as `serve.streams.first_events.read_missed_events`.
-        """
-        self._used = True
-        key = str(position)
-        if key in self._caught_up:
-            return self._caught_up[key]
-        return await self._shared(key, partial(self._catch_up, position))
+        if position in self._built:
+            return self._built[position]
+        task = self._tasks.get(position)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._build(position))
+            self._tasks[position] = task
+            task.add_done_callback(partial(self._on_done, position))
+        # Shielded: a subscriber that disconnects does not cancel it for the others.
+        return await asyncio.shield(task)
 
     def changed(self, result: PollResult) -> None:
-        """Update the cached chunks: the stream's latest result is now `result`."""
-        self._ready = None
-        self._caught_up.clear()
-        if result.full or result.chunks is None:
-            self._chunks, self._added_since = result.chunks, None
+        """Forget the events that lead to an earlier result: the latest one is now `result`."""
+        self._built.clear()
+        if result.full:
             self._stats.add(state_rows=row_count(result.chunks or ()))
-        elif result.chunks:
-            self._keep(result, result.chunks)
 
     def forget_unused(self) -> None:
-        """Free the cached events and chunks if they were not used since the last call."""
+        """Free the cached events if they were not used since the last call."""
         if not self._used:
-            self._chunks = self._ready = None
-            self._caught_up.clear()
+            self._built.clear()
         self._used = False
 
     def close(self) -> None:
@@ -330,80 +319,48 @@ class FirstEventsBuilder:
         for task in self._tasks.values():
             task.cancel()
 
-    def _keep(self, result: PollResult, added: tuple[EncodedRows, ...]) -> None:
-        """Extend the encoded state of an append-only table by new rows; otherwise discard it."""
-        only_new = not result.keyed and all(chunk.only_new for chunk in added)
-        self._chunks = self._joined(self._chunks, added) if only_new else None
-        self._added_since = self._joined(self._added_since, added) if only_new else None
-
-    def _joined(
-        self, kept: tuple[EncodedRows, ...] | None, added: tuple[EncodedRows, ...] | None
-    ) -> tuple[EncodedRows, ...] | None:
-        if kept is None or added is None:
-            return None
-        if row_count(kept) + row_count(added) > self._encoder.max_rows:
-            return None
-        return (*kept, *added)
-
-    async def _shared(
-        self, key: str, make: Callable[[], Coroutine[Any, Any, FirstEvents | None]]
-    ) -> FirstEvents | None:
-        task = self._tasks.get(key)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(make())
-            self._tasks[key] = task
-            task.add_done_callback(partial(self._on_done, key))
-        # Shielded: a subscriber that disconnects does not cancel it for the others.
-        return await asyncio.shield(task)
-
-    def _on_done(self, key: str, task: asyncio.Task[FirstEvents | None]) -> None:
-        del self._tasks[key]
+    def _on_done(
+        self, position: ResumePosition | None, task: asyncio.Task[FirstEvents | None]
+    ) -> None:
+        del self._tasks[position]
         if not task.cancelled():
             task.exception()
 
-    async def _make_state(self) -> FirstEvents:
-        now, link = self._current_position()
-        chunks = self._chunks
-        if chunks is None:
-            self._added_since = ()
-            chunks = await self._resources.run(partial(self._read_state, now))
-            self._stats.add(state_rows=row_count(chunks))
-            # Together with the rows added while it was read, this is the current state.
-            self._chunks, self._added_since = self._joined(chunks, self._added_since), None
-        encode = partial(self._encoder.events, SNAPSHOT, now.commit, chunks)
-        first = FirstEvents(await self._resources.run(encode), link)
+    async def _build(self, position: ResumePosition | None) -> FirstEvents | None:
+        async with nullcontext() if position is None else self._resources.catching_up:
+            now, link = self._current_position()
+            read = (
+                partial(self._state, now)
+                if position is None
+                else partial(self._missed, position, now)
+            )
+            events = await self._resources.run(read)
+        if events is None:
+            return None
+        first = FirstEvents(events, link)
         self._resources.states.add(first)
         if self._current_position()[0] is now:
-            self._ready = first
+            self._built[position] = first
         return first
+
+    def _state(self, now: PollResult) -> tuple[StreamEvent, ...]:
+        chunks = self._read_state(now)
+        self._stats.add(state_rows=row_count(chunks))
+        return self._encoder.events(SNAPSHOT, now.commit, chunks)
 
     def _read_state(self, now: PollResult) -> tuple[EncodedRows, ...]:
         if now.state is not None:
             return self._encoder.memory_chunks(now.state.select(now.schema.names))
-        if now.keyed or not now.commit.snapshot:
+        if not now.commit.snapshot:
             return ()
-        with closing(self._open_feed(self._view)) as feed:
+        with closing(self._open_feed()) as feed:
             commit = now.commit
             same = StreamPosition.of(feed.incarnation, commit.snapshot, commit.time_ms) == commit
             same = same and same_columns(feed.schema, now.schema)
             if not isinstance(feed, TableFeed) or not same:
-                raise DataLossError(f"{self._view.name} was recreated or altered")
-            return self._encoder.table_chunks(feed.shown, now.schema.names, commit.snapshot)
+                raise DataLossError(f"{self._encoder.name} was recreated or altered")
+            return self._encoder.state_chunks(feed, commit.snapshot)
 
-    async def _catch_up(self, position: ResumePosition) -> FirstEvents | None:
-        async with self._resources.catching_up:
-            now, link = self._current_position()
-            missed_events = await self._resources.run(partial(self._read_missed, position, now))
-        if missed_events is None:
-            return None
-        first = FirstEvents(missed_events, link)
-        self._resources.states.add(first)
-        if self._current_position()[0] is now:
-            self._caught_up[str(position)] = first
-        return first
-
-    def _read_missed(
-        self, position: ResumePosition, now: PollResult
-    ) -> tuple[StreamEvent, ...] | None:
-        with closing(self._open_feed(self._view)) as feed:
+    def _missed(self, position: ResumePosition, now: PollResult) -> tuple[StreamEvent, ...] | None:
+        with closing(self._open_feed()) as feed:
             return read_missed_events(feed, position, now, self._encoder)

@@ -64,11 +64,7 @@ class Hub:
         position: ResumePosition | str | None = last_id or None
         if position is not None and position != LATEST:
             position = ResumePosition.parse(str(position))
-        channel = self._channel(view, client)
-        with channel.kept_open():
-            first = await channel.first_events(position)
-            resumed = str(position) if isinstance(position, ResumePosition) else None
-            return channel.attach(first, resumed, client)
+        return await self._channel(view, client).subscribe(position, client)
 
     async def close(self) -> None:
         """End all subscriptions and poller threads; waits at most a second for the threads."""

@@ -81,18 +81,15 @@ class PollResult:
     """The result of a poll.
 
     `chunks` are the changes up to `commit`, or with `full` all rows at it; None if they are more
-    than a stream may send. `state` is `Feed.kept.table`, `rows` the number of rows, None if
-    unknown. `events` is what subscribers get. `keyed`: the source has a primary key, or is a view.
+    than a stream may send. `state` is `Feed.kept.table`. `events` is what subscribers get.
     """
 
     commit: StreamPosition
     schema: pa.Schema
     state: pa.Table | None
-    rows: int | None
     chunks: tuple[EncodedRows, ...] | None = ()
     events: tuple[StreamEvent, ...] = ()
     full: bool = False
-    keyed: bool = True
 
 
 class ViewPoller:
@@ -244,7 +241,7 @@ class ViewPoller:
         change = feed.poll()
         seen = self._seen
         if seen is None:
-            self._emit(feed, self._commit(change), 0 if change is None else change.rows)
+            self._emit(feed, self._commit(change))
             return False
         commit = seen.commit
         if feed.was_replaced(commit.snapshot, commit.time_ms, immediate=change is not None):
@@ -256,7 +253,7 @@ class ViewPoller:
         if change is not None:
             return self._changed(feed, change, seen)
         if feed.refresh() and not same_columns(feed.schema, seen.schema):
-            self._emit_all_rows(feed, commit, seen.rows)
+            self._emit_all_rows(feed, commit)
         return False
 
     def _current_feed(self) -> Feed:
@@ -284,8 +281,7 @@ class ViewPoller:
         self._drop_feed()
         self._incarnation = ""
         feed = self._current_feed()
-        change = feed.poll()
-        self._emit_all_rows(feed, self._commit(change), None if change is None else change.rows)
+        self._emit_all_rows(feed, self._commit(feed.poll()))
 
     def _changed(self, feed: Feed, change: FeedChange, seen: PollResult) -> bool:
         """Pass on a change; returns whether there may be more changes."""
@@ -296,32 +292,28 @@ class ViewPoller:
             return False
         backwards = commit.snapshot <= seen.commit.snapshot
         if backwards or not same or (change.is_whole_table and seen.commit.snapshot):
-            self._emit_all_rows(feed, commit, change.rows)
+            self._emit_all_rows(feed, commit)
             return True
         subject = f"snapshot {commit.snapshot} of {self._name}"
         chunks = _unless_too_large(lambda: self._encoder.chunks(change.batches, subject))
-        self._emit(feed, commit, change.rows, chunks)
+        self._emit(feed, commit, chunks)
         return True
 
-    def _emit_all_rows(self, feed: Feed, commit: StreamPosition, rows: int | None) -> None:
+    def _emit_all_rows(self, feed: Feed, commit: StreamPosition) -> None:
         chunks = _unless_too_large(lambda: self._encoder.state_chunks(feed, commit.snapshot))
-        self._emit(feed, commit, rows, chunks, full=True)
+        self._emit(feed, commit, chunks, full=True)
 
     def _emit(
         self,
         feed: Feed,
         commit: StreamPosition,
-        rows: int | None,
         chunks: tuple[EncodedRows, ...] | None = (),
         full: bool = False,
     ) -> None:
-        keyed = bool(feed.primary_key)
         emitted: tuple[StreamEvent, ...] = ()
         if chunks or (full and chunks is not None):
             emitted = self._encoder.events(SNAPSHOT if full else CHANGES, commit, chunks)
-        result = PollResult(
-            commit, feed.schema, feed.kept.table, rows, chunks, emitted, full, keyed
-        )
+        result = PollResult(commit, feed.schema, feed.kept.table, chunks, emitted, full)
         self._on_result(result)
         self._seen = result
 

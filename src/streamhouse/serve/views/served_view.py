@@ -6,24 +6,21 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from streamhouse.close_matches import closest, nearest
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.views import Views
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.computed_columns import stored_table
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.tokens import EVERYTHING, Scope
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo, ViewInfo
+from streamhouse.sql.plan import CURRENT, AsOf, BoundedQuery, Name, Resolver, TableInfo, ViewInfo
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.text import ticked
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.paimon.read.table import Table
-
 
 MAX_CHARACTERS = 300
 _NAME = re.compile(r"[^\x00-\x1f\x7f/\\.]+\.[^\x00-\x1f\x7f/\\]+")
@@ -167,6 +164,11 @@ class ServedView:
         return self.name, self.source, self.columns, self.filter
 
 
+def planned(view: ServedView, resolver: Resolver) -> BoundedQuery:
+    """The plan of all columns and rows that a served view shows."""
+    return analyze_bounded(Query(definition(view), TextPosition(1, 1)), resolver)
+
+
 def definition(view: ServedView) -> str:
     """The SELECT of a served view: its columns and its filter over the source."""
     columns = "*" if view.columns is None else ", ".join(map(ticked, view.columns))
@@ -199,7 +201,7 @@ def _definition_error(warehouse: Warehouse, view: ServedView) -> StreamhouseErro
     if view.columns is None and view.filter is None:
         return None
     try:
-        analyze_bounded(Query(definition(view), TextPosition(1, 1)), WarehouseTables(warehouse))
+        planned(view, WarehouseTables(warehouse))
     except StreamhouseError as error:
         return error
     return None

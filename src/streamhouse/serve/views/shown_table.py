@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, bounded_reader
 from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.read.table import Table
 from streamhouse.serve.views.served_view import table_info
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, query_tree
 from streamhouse.sql.functions.expression_builders import current_time_name
@@ -20,9 +21,6 @@ from streamhouse.sql.resolution.columns import parse_query, visible_columns
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.text import ticked
 from streamhouse.sql.types import NULL
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
 
 
 class ShownTable:

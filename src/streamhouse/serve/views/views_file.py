@@ -19,6 +19,7 @@ from typing import Any
 from streamhouse.errors import OptionError, SqlError
 from streamhouse.options import check_known
 from streamhouse.serve.views.served_view import ServedView, check_name
+from streamhouse.sql.parser.query_parser import parse_condition
 
 _KEYS = ("name", "table", "columns", "filter", "title", "description", "chart")
 _CHART_KEYS = ("type", "x", "y", "title")
@@ -81,8 +82,6 @@ def _view(record: Mapping[Any, Any], where: str) -> ServedView:
 
 
 def _check_filter(condition: str, where: str) -> None:
-    from streamhouse.sql.parser.query_parser import parse_condition
-
     try:
         parse_condition(condition)
     except SqlError as error:

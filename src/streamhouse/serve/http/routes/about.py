@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.options import hide_secrets
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.fair_queue import client_of
@@ -23,14 +23,8 @@ from streamhouse.serve.http.metrics import CONTENT_TYPE
 from streamhouse.serve.http.models import HealthResponse, error_responses
 from streamhouse.serve.http.routes.parameters import KNOWN_PARAMETERS, state
 from streamhouse.serve.http.routes.pipelines import read, sees_pipelines
+from streamhouse.serve.settings import ServerSettings
 from streamhouse.serve.tokens import EVERYTHING, RUN
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.settings import ServerSettings
-
 
 OK = "ok"
 
@@ -38,30 +32,21 @@ OK = "ok"
 class Health:
     """Checks whether the warehouse can be listed; use it on the event loop.
 
-    The check runs in a thread of its own, so that probes are answered while all other threads are
-    busy. Probes need no token, so however many there are, only one check runs at a time.
+    The check takes no slot of a queue, so that probes are answered while all readers are busy.
+    Probes need no token, so however many there are, only one check runs at a time.
     """
 
     def __init__(self, warehouse: Mapping[str, str]) -> None:
         self._options = dict(warehouse)
-        self._executor = ThreadPoolExecutor(1, "streamhouse-health")
         self._check: asyncio.Future[str] | None = None
 
     async def status(self) -> str:
         """`ok`, or a description of the failure."""
         if self._check is None or self._check.done():
-            self._check = asyncio.get_running_loop().run_in_executor(
-                self._executor, self._check_warehouse
-            )
+            self._check = asyncio.ensure_future(asyncio.to_thread(self._check_warehouse))
         return await asyncio.shield(self._check)
 
-    def close(self) -> None:
-        """Stop the thread; does not wait for a running check."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
     def _check_warehouse(self) -> str:
-        from streamhouse.paimon.catalog.warehouse import Warehouse
-
         try:
             warehouse = Warehouse(self._options)
             # The catalog lists a missing local warehouse as one without databases.

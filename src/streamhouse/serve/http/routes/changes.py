@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Header, Query, Request, WebSocket
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
@@ -28,12 +28,13 @@ from streamhouse.errors import (
     StreamhouseError,
     TableError,
 )
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.cells import compact
 from streamhouse.serve.http.access_control import MayRead, subprotocol
 from streamhouse.serve.http.models import error_responses
-from streamhouse.serve.http.responses import send_start
+from streamhouse.serve.http.responses import HEAD, send_start
 from streamhouse.serve.http.routes.parameters import (
     KNOWN_PARAMETERS,
     Columns,
@@ -43,12 +44,9 @@ from streamhouse.serve.http.routes.parameters import (
 )
 from streamhouse.serve.queries import view_details
 from streamhouse.serve.streams import event
+from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.tokens import Scope as Permissions
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.streams.subscriber import Subscription
-    from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.views.served_view import ServedView
 
 router = APIRouter(tags=["changes"], dependencies=KNOWN_PARAMETERS)
 
@@ -132,7 +130,8 @@ async def messages(
 ) -> None:
     """The same events as WebSocket messages."""
     wanted = _subscribe(websocket, scope, name, last_event_id or last_id, columns)
-    subscription = await _while_connected(websocket, wanted)
+    # A client that disconnects before cancels the computation of its first rows.
+    subscription = await _first(wanted, _disconnected(websocket.receive))
     if subscription is None:
         return
     parts = state(websocket)
@@ -142,30 +141,6 @@ async def messages(
             await _send_messages(websocket, subscription, parts)
         finally:
             await subscription.close()
-
-
-async def _while_connected(
-    websocket: WebSocket, subscribing: Coroutine[Any, Any, Subscription]
-) -> Subscription | None:
-    """The subscription; None, with its computation cancelled, if the client disconnects before."""
-    task = asyncio.ensure_future(subscribing)
-
-    async def disconnected() -> None:
-        while (await websocket.receive())["type"] != "websocket.disconnect":
-            pass
-        task.cancel()
-
-    watch = asyncio.ensure_future(disconnected())
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if not watch.done():
-            task.cancel()
-            raise
-        return None
-    finally:
-        watch.cancel()
-        await asyncio.gather(watch, return_exceptions=True)
 
 
 async def _subscribe(
@@ -223,7 +198,7 @@ def _counted(parts: Any) -> Iterator[None]:
         parts.streams -= 1
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """The events of a subscription as `text/event-stream`."""
 
     media_type = "text/event-stream"
@@ -231,30 +206,19 @@ class EventStream(Response):
     def __init__(self, subscription: Subscription, parts: Any) -> None:
         self._subscription = subscription
         self._parts = parts
-        self.status_code = 200
-        self.background = None
         # Proxies must not buffer the events.
-        self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._blocks(), headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with _counted(self._parts):
+        with _counted(self._parts), _aborted_if_stuck(self._subscription, scope):
             try:
-                if await send_start(self, scope, send):
-                    await self._send_stream(scope, receive, send)
+                if HEAD in scope:
+                    await send_start(self, scope, send)
+                else:
+                    await super().__call__(scope, receive, send)
             finally:
                 await self._subscription.close()
-
-    async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def stream() -> None:
-            async for text in self._blocks():
-                await send({"type": "http.response.body", "body": text, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-        async def disconnected() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-
-        await _first(stream(), disconnected(), _abort_if_stuck(self._subscription, scope))
 
     async def _blocks(self) -> AsyncIterator[bytes]:
         warehouse = self._parts.settings.warehouse["warehouse"]
@@ -290,28 +254,43 @@ async def _send_messages(websocket: WebSocket, subscription: Subscription, parts
             code, reason = FAILED, problem_of(error, warehouse).message
         await websocket.close(code, _short(reason))
 
-    async def disconnected() -> None:
+    async def silent() -> None:
         # Subscribers need not send anything; close on a client that keeps sending messages.
         for _ in range(_MAX_MESSAGES):
             if (await websocket.receive())["type"] == "websocket.disconnect":
                 return
         await websocket.close(POLICY, "this path accepts no messages")
 
-    with contextlib.suppress(WebSocketDisconnect):
-        await _first(stream(), disconnected(), _abort_if_stuck(subscription, websocket.scope))
+    with (
+        contextlib.suppress(WebSocketDisconnect),
+        _aborted_if_stuck(subscription, websocket.scope),
+    ):
+        await _first(stream(), silent())
 
 
-async def _abort_if_stuck(subscription: Subscription, scope: Scope) -> None:
+@contextlib.contextmanager
+def _aborted_if_stuck(subscription: Subscription, scope: Scope) -> Iterator[None]:
     """Abort the connection of a slow subscriber that does not even read the reason."""
-    await subscription.too_slow.wait()
-    await asyncio.sleep(_ABORT_S)
-    abort = scope.get("streamhouse.abort")
-    if abort is not None:
-        abort()
+
+    async def abort() -> None:
+        await subscription.too_slow.wait()
+        await asyncio.sleep(_ABORT_S)
+        scope.get("streamhouse.abort", lambda: None)()
+
+    task = asyncio.ensure_future(abort())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
-async def _first(*steps: Any) -> None:
-    """Run all steps until the first ends, cancel the others, and raise the first one's error."""
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _first(*steps: Coroutine[Any, Any, Any]) -> Any:
+    """Run all steps until the first ends, cancel the others, and return the first one's result."""
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -319,10 +298,7 @@ async def _first(*steps: Any) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    for task in tasks:
-        if task in done:
-            task.result()
-            return
+    return next(task for task in tasks if task in done).result()
 
 
 def _short(reason: str) -> str:

@@ -11,6 +11,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.http.access_control import Allowed
+from streamhouse.serve.queries.output import MEDIA_TYPES
 from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
 from streamhouse.serve.views.served_view import MAX_CHARACTERS, is_plain_text
 
@@ -74,13 +75,8 @@ AsOf = Annotated[
     ),
 ]
 
-_TYPES = {
-    "application/json": RowFormat.JSON,
-    "text/csv": RowFormat.CSV,
-    "application/vnd.apache.arrow.stream": RowFormat.ARROW,
-    "application/vnd.apache.parquet": RowFormat.PARQUET,
-    "application/x-parquet": RowFormat.PARQUET,
-}
+_TYPES = {kind.partition(";")[0]: known for known, kind in MEDIA_TYPES.items()}
+_TYPES["application/x-parquet"] = RowFormat.PARQUET
 
 
 async def _check_parameters(connection: HTTPConnection, _: Allowed) -> None:

@@ -7,7 +7,7 @@ All routes need a token that sees every view, if the server has tokens. Logs and
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
@@ -28,10 +28,8 @@ from streamhouse.serve.pipelines.models import (
     ValidScript,
 )
 from streamhouse.serve.pipelines.runner import Runner
+from streamhouse.serve.settings import ServerSettings
 from streamhouse.serve.tokens import RUN, Scope
-
-if TYPE_CHECKING:
-    from streamhouse.serve.settings import ServerSettings
 
 T = TypeVar("T")
 _SVG_HEADERS = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.formats.cells import iso
 from streamhouse.serve.http.access_control import MayRead
@@ -41,11 +42,8 @@ from streamhouse.serve.http.routes.parameters import (
 from streamhouse.serve.queries import view_details
 from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget, ReadResult, RowsRequest
 from streamhouse.serve.settings import MAX_RESPONSE_BYTES
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.tokens import Scope
-    from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.tokens import Scope
+from streamhouse.serve.views.served_view import ServedView
 
 router = APIRouter(tags=["views"], dependencies=KNOWN_PARAMETERS)
 history = APIRouter(
