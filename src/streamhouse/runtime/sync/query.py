@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +31,9 @@ from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.sync.commit import SyncCommitter, SyncHolds, unread_targets
+from streamhouse.runtime.sync.commit import SyncCommitter, unread_targets
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
@@ -40,6 +42,10 @@ from streamhouse.runtime.sync.spec import SyncSpec
 from streamhouse.runtime.sync.table_states import TableState
 from streamhouse.runtime.sync.tables import SyncTables
 from streamhouse.source import Offset
+
+_REFRESH_S = 30.0
+"""How often each target's consumer is refreshed, which shows that the sync is alive. One at a time:
+a sync may have hundreds, each a request to an object store."""
 
 
 class SyncQuery(JobQuery):
@@ -79,6 +85,8 @@ class SyncQuery(JobQuery):
         self._relays = Relays(lambda mysql, offset: list(self._table_sets.latest().by_names()))
         self._created = False
         self._past: DatabaseProgress | None = None
+        self._holds: dict[str, RetentionHolds] = {}
+        self._refreshed, self._refresh_at = 0, 0.0
         self._open = ExitStack()
         self._open.callback(self._session.close)
         self._open.callback(self._relays.close)
@@ -122,14 +130,13 @@ class SyncQuery(JobQuery):
         self._past = self._startup(server)
         path = self._checkpoint.path
         self.spec = SyncSpec(self._query_id, self._options, path, server, self._parallelism)
-        self._holds = SyncHolds(self.spec, self._checkpoint, self.progress)
-        self._committer = SyncCommitter(self.spec, self._holds.before_commit)
+        self._committer = SyncCommitter(self.spec, self._before_commit)
         self._open.callback(self._committer.close)
         before = list(self._table_sets.latest().tables.values())
         start = self._start(before)
         if start is not None:
             self._table_sets.add(before, start=start)
-        self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
+        self._hold(before, recognised=True)
         self._tables = SyncTables(
             self._options,
             self._table_sets,
@@ -167,8 +174,16 @@ class SyncQuery(JobQuery):
         self._relays.step()
         if self._run.started:
             self._tables.discover_soon()
+            self._refresh_consumer()
         self._planner.observe(self.progress.last_offset)
-        self._holds.tick()
+
+    def _refresh_consumer(self) -> None:
+        """Refresh the consumer of the next target, and move it forward, if it is due."""
+        now, holds = time.monotonic(), list(self._holds.values())
+        if holds and now >= self._refresh_at:
+            self._refreshed += 1
+            self._refresh_at = now + _REFRESH_S / len(holds)
+            holds[self._refreshed % len(holds)].tick()
 
     def release(self) -> None:
         self._open.close()
@@ -240,13 +255,28 @@ class SyncQuery(JobQuery):
 
     def _join(self, tables: Sequence[FollowedTable]) -> Offset | None:
         """Prepare for new tables, before a batch reads them; returns where the first ones begin."""
-        self._holds.add(dict.fromkeys(table.target for table in tables))
+        self._hold(tables, recognised=False)
         self._relays.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._run.started:
             self._notice(f"now also following {names}{more}")
         return self._start(tables)
+
+    def _hold(self, tables: Iterable[FollowedTable], recognised: bool) -> None:
+        """Create consumers at the targets of tables before the sync commits to them.
+
+        `recognised`: as of `HeldTables`; also raises the `DataLossError` of `RetentionHolds`.
+        """
+        for target in {table.target for table in tables} - self._holds.keys():
+            held = HeldTables([self._options.address(target)], recognised=recognised)
+            holds = RetentionHolds(self._query_id, held, self._checkpoint, self.progress)
+            holds.prepare()
+            self._holds[target] = holds
+
+    def _before_commit(self, targets: Iterable[str]) -> None:
+        for target in targets:
+            self._holds[target].batch_begins()
 
     def _drop_old_table_sets(self, start: Offset) -> None:
         """Delete the table sets before that of a batch which the next one may begin at."""
