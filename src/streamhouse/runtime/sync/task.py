@@ -37,7 +37,8 @@ from streamhouse.runtime.sync.reload import Reload, kept_columns
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
 
 log = logging.getLogger("streamhouse.query")
-THREADS = 2
+THREADS = 3
+"""Each reads and writes; while one waits for storage, two can use the processors."""
 _SMALL_BYTES = 8 * 1024 * 1024
 """Of targets with more rows than this, only one is written at a time, since buffers are large."""
 
