@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.failpoints import RESET_STEPS
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -15,7 +16,6 @@ from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.execute import execute
-from streamhouse.runtime.failpoint import RESET_STEPS
 from streamhouse.runtime.reset import reset as module
 from streamhouse.runtime.reset.continuous_targets import ScriptTargets, continuous_targets
 from streamhouse.runtime.reset.marker import NAME, any_left

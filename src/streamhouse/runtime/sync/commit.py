@@ -13,7 +13,7 @@ from streamhouse.connectors.base import BatchLog, WrittenBatch
 from streamhouse.connectors.paimon.connector import PaimonSinkCommitter
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.write.commit_retries import TRIES
-from streamhouse.runtime.failpoint import SYNC_STEP, reached
+from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.monitoring.metrics import Commit, timed
 from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.runtime.streaming.batch_commit import TaskResults
@@ -98,7 +98,7 @@ class SyncCommitter:
         with timed(target, self._took_ms):
             if self._committers[target].commit_written(batch, base or None) is None:
                 return False
-        reached(SYNC_STEP, written.number, target)
+        reached("table-committed", written.number, target)
         return True
 
     def _committer(self, target: str) -> PaimonSinkCommitter:

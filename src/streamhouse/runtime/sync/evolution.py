@@ -22,7 +22,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.mysql.table import TableDefinition
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.failpoint import ALTERED_STEP, reached
+from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.sync.mapping.reconciliation import (
     Reconciliation,
     Wanted,
@@ -331,7 +331,7 @@ class SchemaEvolution:
             needed = [change for change in changes if change not in optional]
             if needed:
                 self._warehouse.alter_table(target, *needed)
-        reached(ALTERED_STEP, 0, target)
+        reached("target-altered", 0, target)
 
     def _mapped(self, table: FollowedTable) -> Iterable[tuple[str, str]]:
         """The columns of a table with the types to which they map."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict, Unpack, get_type_hints
+from typing import Any, TypedDict, Unpack, get_type_hints
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc import metadata
@@ -190,7 +190,7 @@ def sync_table_options(
     """The options of a sync into one table; raises `OptionError`."""
     _check_names(arguments, TableArguments.__annotations__)
     pattern = required(mysql_conf, _TABLE_KEY, "--mysql-conf")
-    given = DatabaseArguments(**arguments, including_tables=pattern)
+    given = {**arguments, "including_tables": pattern}
     return _options(warehouse, (database, table), mysql_conf, given)
 
 
@@ -220,7 +220,7 @@ def _options(
     warehouse: Mapping[str, str],
     target: tuple[str, str | None],
     mysql_conf: Mapping[str, str],
-    arguments: DatabaseArguments,
+    arguments: Mapping[str, Any],
 ) -> SyncOptions:
     database, table = target
     databases, mysql = required(mysql_conf, _DATABASE_KEY, "--mysql-conf"), _mysql(mysql_conf)
@@ -262,7 +262,7 @@ def _options(
     )
 
 
-def _naming(arguments: DatabaseArguments) -> TableNaming:
+def _naming(arguments: Mapping[str, Any]) -> TableNaming:
     return TableNaming(
         arguments.get("table_prefix", ""),
         arguments.get("table_suffix", ""),
@@ -273,7 +273,7 @@ def _naming(arguments: DatabaseArguments) -> TableNaming:
     )
 
 
-def _schema_changes(arguments: TableArguments) -> SchemaChanges:
+def _schema_changes(arguments: Mapping[str, Any]) -> SchemaChanges:
     return SchemaChanges.of(
         arguments.get("schema_change_behavior"),
         arguments.get("include_schema_changes", ()),

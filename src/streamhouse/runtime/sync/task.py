@@ -30,7 +30,6 @@ from streamhouse.connectors.mysql_cdc.lag import ChangeCounts
 from streamhouse.connectors.paimon.connector import PaimonSinkWriter
 from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.mysql.values.table_errors import errors_of
-from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
 from streamhouse.runtime.sync.mapping.rows import TargetRows
 from streamhouse.runtime.sync.reload import Reload, kept_columns
@@ -183,8 +182,6 @@ class SyncTask:
             return self._rows[table.id].rows(rows.rows, rows.seconds)
 
     def _result(self, messages: list[tuple[str, Message]]) -> pa.RecordBatch:
-        if not self._attempt.repeated:
-            reached(TASK_STEP, self._task.batch, self._spec.options.name)
         counts = {
             "bases": self._bases,
             "snapshot": self._snapshot,
@@ -192,4 +189,4 @@ class SyncTask:
             "kinds": self._kinds.taken(),
             "unread": self._unread,
         }
-        return results(self._task, self._attempt, messages, counts)
+        return results(self._task, self._attempt, self._spec.options.name, messages, counts)

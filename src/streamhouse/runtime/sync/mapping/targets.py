@@ -14,7 +14,7 @@ from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.runtime.failpoint import TABLE_STEP, reached
+from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, computed_columns
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, is_wider
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
@@ -152,7 +152,7 @@ class Targets:
                 raise
             self._notice(f"{_names(target)}: not followed, since {error}")
             return False
-        reached(TABLE_STEP, 0, target.identifier)
+        reached("table-created", 0, target.identifier)
         return True
 
     def _widen(self, identifier: str, sources: Sequence[FoundTable]) -> None:
