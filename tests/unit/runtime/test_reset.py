@@ -21,7 +21,7 @@ from streamhouse.runtime.reset.continuous_targets import ScriptTargets, continuo
 from streamhouse.runtime.reset.marker import NAME, any_left
 from streamhouse.runtime.reset.reset import finish, reset
 from streamhouse.runtime.script import ScriptOptions
-from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
+from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for, former_ids
 from streamhouse.sql.statements.script import parse_script
 
 TABLES = """
@@ -315,7 +315,7 @@ def test_a_reset_that_is_killed_is_finished_by_the_next_run(
     for name, old in zip(("out", "last"), before, strict=True):
         checkpoint = world.checkpoint(name)
         assert checkpoint.known_id() is None
-        assert checkpoint.former_ids() == ([old] if keep else [])
+        assert former_ids(checkpoint.path) == ([old] if keep else [])
     assert world.finish() == [] and not any_left([world.folder / ".checkpoints"])
 
 

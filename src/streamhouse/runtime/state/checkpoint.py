@@ -108,7 +108,7 @@ def pipeline_of(checkpoint: Path) -> str:
 
 
 def former_ids(checkpoint: Path) -> list[str]:
-    """`Checkpoint.former_ids` of the checkpoint in a folder."""
+    """Ids of the queries of a checkpoint before `Checkpoint.clear` whose rows were kept."""
     path = checkpoint / _FORMER
     ids: list[str] = json.loads(path.read_text()) if path.exists() else []
     return ids
@@ -171,10 +171,6 @@ class Checkpoint:
             return str(json.loads((self.path / "metadata").read_text())["id"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-
-    def former_ids(self) -> list[str]:
-        """Ids of the queries of this checkpoint before `clear` whose rows were kept."""
-        return former_ids(self.path)
 
     def clear(self, former: Sequence[str] = ()) -> None:
         """Delete the checkpoint, so that the next run starts a new query.

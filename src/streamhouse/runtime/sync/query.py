@@ -16,7 +16,6 @@ from streamhouse.connectors.mysql_cdc.binlog.startup import (
     position_on_other_server,
     startup_position,
 )
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_startup import absent_tables
@@ -34,7 +33,6 @@ from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.sync.commit import SyncCommitter, unread_targets
-from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
 from streamhouse.runtime.sync.present_rows import FromScratch, PresentRows, why_other_rows
@@ -203,28 +201,12 @@ class SyncQuery(JobQuery):
             self._drop_old_table_sets(written.start)
         for text in database.statements:
             self._notice(text)
-        self._copy_comments(database)
         return CountedBatch(
             snapshot.total() + changes.total(),
             written.total("kinds"),
             written.commit,
             {name: len(own) for name, own in written.messages.items()},
         )
-
-    def _copy_comments(self, progress: DatabaseProgress) -> None:
-        """Copy the comments of tables that the last batch altered, or whose rows it compared."""
-        names = {
-            id: table.names
-            for id, table in self._table_sets.get(progress.table_set).tables.items()
-            if id in progress.altered or table.target in progress.reloaded
-        }
-        if not names:
-            return
-        # Of this thread: Spark calls back in its own.
-        with closing(Session(self._options.mysql)) as session:
-            discovery = Discovery(session, self._options.mysql, self._options.tables)
-            found = discovery.described(set(names.values()))
-        Targets(self._options, self._notice).copy_comments(found.values())
 
     def _startup(self, server: Server) -> DatabaseProgress | None:
         """Where a sync begins that starts in the past; None: where it began, or at the end.
@@ -275,7 +257,7 @@ class SyncQuery(JobQuery):
             self._holds[target] = holds
 
     def _before_commit(self, targets: Iterable[str]) -> None:
-        for target in targets:
+        for target in self._holds.keys() & set(targets):
             self._holds[target].batch_begins()
 
     def _drop_old_table_sets(self, start: Offset) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from itertools import chain
 
@@ -118,7 +118,7 @@ class SyncTask:
         self._bases[target] = address.follow().latest_snapshot_id() or 0
         reader = self._reader
 
-        def rows() -> Iterator[pa.RecordBatch]:
+        def rows() -> Generator[pa.RecordBatch]:
             yield from changes
             # An error from here on is not one of a change.
             changes.clear()
@@ -130,7 +130,8 @@ class SyncTask:
         )
         try:
             with ExitStack() as held:
-                return [(target, one) for one in written(opened, self._bounded(rows(), held))]
+                own = held.enter_context(closing(rows()))
+                return [(target, one) for one in written(opened, self._bounded(own, held))]
         except (SchemaChangeError, AlteredTableError) as error:
             if changes:
                 raise
