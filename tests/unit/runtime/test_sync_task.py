@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,7 @@ class Target:
     def __init__(
         self,
         name: str,
-        snapshot: Sequence[int] = (),
+        snapshot: Iterable[int] = (),
         fails_at: int | None = None,
         read_error: Exception | None = None,
         barrier: threading.Barrier | None = None,
@@ -84,7 +85,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
                     yield [TableRows(at, rows(value), [1], [value]) for at, value in stretch]
 
             def snapshot(self, number: int, part: Any) -> Iterator[TableRows]:
-                yield from (TableRows(number, rows(value), None) for value in part.chunks)
+                for value in part.chunks:
+                    yield TableRows(number, rows(value), None)
                 error = targets[number].read_error
                 if error is not None:
                     raise error
@@ -169,6 +171,13 @@ def test_a_target_whose_snapshot_is_lost_is_left_out(run: Any, fails: str) -> No
     assert messages == {"b": [4, 5]}
     assert report["unread"] == ["a"]
     assert report["bases"] == {"b": 3}
+
+
+def test_an_error_ends_the_reading_of_other_targets(run: Any) -> None:
+    endless = itertools.count(1)
+    with pytest.raises(SchemaChangeError):
+        run([Target("a", endless), Target("b", fails_at=2)], [[(1, 2)]])
+    assert next(endless) > 1
 
 
 def test_a_change_that_cannot_be_written_ends_the_task(run: Any) -> None:

@@ -26,6 +26,7 @@ from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.table import Server, check_server
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
@@ -181,7 +182,7 @@ class SyncQuery(JobQuery):
         if holds and now >= self._refresh_at:
             self._refreshed += 1
             self._refresh_at = now + _REFRESH_S / len(holds)
-            holds[self._refreshed % len(holds)].tick()
+            retried(holds[self._refreshed % len(holds)].tick)
 
     def release(self) -> None:
         self._open.close()
@@ -258,7 +259,7 @@ class SyncQuery(JobQuery):
 
     def _before_commit(self, targets: Iterable[str]) -> None:
         for target in self._holds.keys() & set(targets):
-            self._holds[target].batch_begins()
+            retried(self._holds[target].batch_begins)
 
     def _drop_old_table_sets(self, start: Offset) -> None:
         """Delete the table sets before that of a batch which the next one may begin at."""

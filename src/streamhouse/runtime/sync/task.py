@@ -10,10 +10,9 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from functools import partial
-from itertools import chain
 
 import pyarrow as pa
 
@@ -61,7 +60,7 @@ class SyncTask:
         self._of_thread = threading.local()
         self._rows: dict[str, TargetRows] = {}
         self._changed: dict[str, list[pa.RecordBatch]] = {}
-        self._large = threading.Lock()
+        self._large, self._ended = threading.Lock(), threading.Event()
         self._bases: dict[str, int] = {}
         self._snapshot: Counter[str] = Counter()
         self._changes: Counter[str] = Counter()
@@ -76,8 +75,14 @@ class SyncTask:
         with self._readers:
             self._read_changes()
             with ThreadPoolExecutor(THREADS, "sync-write") as threads:
-                messages = list(threads.map(self._target, parts_of, parts_of.values()))
-        yield self._result(list(chain.from_iterable(messages)))
+                targets = [threads.submit(self._target, *one) for one in parts_of.items()]
+                done, rest = wait(targets, return_when=FIRST_EXCEPTION)
+                # After an error, nothing else needs to be read to its end.
+                self._ended.set()
+                for target in rest:
+                    target.cancel()
+                messages = [message for target in done for message in target.result()]
+        yield self._result(messages)
 
     @property
     def _reader(self) -> PartReader:
@@ -170,6 +175,8 @@ class SyncTask:
     ) -> Iterator[pa.RecordBatch]:
         for number, part in parts:
             for rows in reader.snapshot(number, part):
+                if self._ended.is_set():
+                    return
                 self._snapshot[part.table.id] += rows.rows.num_rows
                 yield self._completed(rows)
 
