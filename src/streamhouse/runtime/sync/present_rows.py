@@ -29,8 +29,9 @@ from streamhouse.runtime.sync.reload import why_not_reloadable
 class FromScratch:
     """The start of one sync from scratch; `checkpoint` must be locked."""
 
-    def __init__(self, options: SyncOptions, checkpoint: Checkpoint, marker: ResetMarker) -> None:
-        self._options, self._checkpoint, self._marker = options, checkpoint, marker
+    def __init__(self, options: SyncOptions, checkpoint: Checkpoint) -> None:
+        self._options, self._checkpoint = options, checkpoint
+        self._marker = ResetMarker(checkpoint.path.parent.parent, checkpoint.pipeline)
         self._name = checkpoint.path.name
         self.former: tuple[str, ...] = ()
         """The ids of the earlier queries, after `begin`."""

@@ -28,7 +28,6 @@ from streamhouse.mysql.table import Server, check_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
-from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
@@ -56,17 +55,15 @@ class SyncQuery(JobQuery):
         self,
         options: SyncOptions,
         checkpoint: Checkpoint,
-        pipeline: str,
         notice: Callable[[str], None],
         parallelism: int = 2,
         from_scratch: bool = False,
     ) -> None:
         self._options, self._notice = options, notice
         self._parallelism = parallelism
-        marker = ResetMarker(checkpoint.path.parent.parent, pipeline)
-        scratch = FromScratch(options, checkpoint, marker)
+        scratch = FromScratch(options, checkpoint)
         description = QueryDescription(
-            pipeline,
+            checkpoint.pipeline,
             checkpoint.path.name,
             options.name,
             options.address(options.name),
