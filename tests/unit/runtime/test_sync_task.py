@@ -18,6 +18,7 @@ from streamhouse.errors import SchemaChangeError
 from streamhouse.runtime.sync import task as module
 from streamhouse.runtime.sync.task import SyncTask
 from streamhouse.source import ROW_KIND
+from streamhouse.state import segment
 
 
 class Target:
@@ -133,6 +134,21 @@ def test_each_target_has_its_changes_in_order_and_then_its_snapshot(run: Any) ->
     assert report["bases"] == dict.fromkeys("abcde", 3)
     assert report["changes"] == dict.fromkeys("abcde", 20)
     assert report["snapshot"] == dict.fromkeys("abcde", 1)
+
+
+def test_many_changes_wait_in_files(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    files: list[pa.Table] = []
+
+    def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+        files.append(segment.spilled(schema, batches))
+        return files[-1]
+
+    monkeypatch.setattr(module, "_MEMORY_BYTES", 8 * rows(1).nbytes)
+    monkeypatch.setattr(module, "_FILE_BYTES", 0)
+    monkeypatch.setattr(module, "spilled", spilled)
+    messages, _ = run([Target("a"), Target("b")], [[(0, n), (1, n)] for n in range(2, 9)])
+    assert messages == dict.fromkeys("ab", list(range(2, 9)))
+    assert len(files) == 6
 
 
 def test_two_targets_are_written_at_once(run: Any) -> None:

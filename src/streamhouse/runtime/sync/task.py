@@ -33,12 +33,17 @@ from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, result
 from streamhouse.runtime.sync.mapping.rows import TargetRows
 from streamhouse.runtime.sync.reload import Reload, kept_columns
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
+from streamhouse.state.segment import spilled
 
 log = logging.getLogger("streamhouse.query")
 THREADS = 3
 """Each reads and writes; while one waits for storage, two can use the processors."""
 _SMALL_BYTES = 8 * 1024 * 1024
 """Of targets with more rows than this, only one is written at a time, since buffers are large."""
+_MEMORY_BYTES = 64 * 1024 * 1024
+"""Changes beyond this wait in files; a batch has more if one transaction has."""
+_FILE_BYTES = 64 * 1024
+"""Fewer changes are not worth a file of their own."""
 
 
 def run(spec: SyncSpec, task: SyncTaskInput) -> Iterator[pa.RecordBatch]:
@@ -60,6 +65,7 @@ class SyncTask:
         self._of_thread = threading.local()
         self._rows: dict[str, TargetRows] = {}
         self._changed: dict[str, list[pa.RecordBatch]] = {}
+        self._kept_bytes = 0
         self._large, self._ended = threading.Lock(), threading.Event()
         self._bases: dict[str, int] = {}
         self._snapshot: Counter[str] = Counter()
@@ -108,7 +114,15 @@ class SyncTask:
                 by_target.setdefault(table.target, []).append(rows)
             for target, own in by_target.items():
                 batches = [(self._completed(rows), rows.numbers) for rows in own]
-                self._changed.setdefault(target, []).extend(in_order(batches))
+                for batch in in_order(batches):
+                    self._keep(target, batch)
+
+    def _keep(self, target: str, changes: pa.RecordBatch) -> None:
+        """Keep changes until they are written; in files if there are many, as of one statement."""
+        self._kept_bytes += changes.nbytes
+        many = self._kept_bytes > _MEMORY_BYTES and changes.nbytes >= _FILE_BYTES
+        kept = spilled(changes.schema, [changes]).to_batches() if many else [changes]
+        self._changed.setdefault(target, []).extend(kept)
 
     # -- in the thread of a target
 
