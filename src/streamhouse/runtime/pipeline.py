@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
+from streamhouse.connectors.registry import connector
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
@@ -19,7 +20,6 @@ from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunReports, SnapshotProgressLine
 from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.run_output import Outcome, RunOutput
-from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.source import Offset
@@ -27,6 +27,7 @@ from streamhouse.source import Offset
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from streamhouse.connectors.mysql_cdc.relay.relays import Relays
     from streamhouse.runtime.spark.executors import ExecutorWatch
     from streamhouse.runtime.streaming.query import JobQuery
 
@@ -88,7 +89,8 @@ class Pipeline:
         self._reads: list[TableAddress] = []
         self._awaited: list[TableAddress] = []
         """The tables of `_reads` whose changes become visible only after a compaction."""
-        self._shared = SharedReaders()
+        self._readers: dict[str, Relays] = {}
+        """What reads for several queries, by connector."""
         self._snapshot_line = SnapshotProgressLine()
         self._check_at = 0.0
         self._checked = -1
@@ -168,14 +170,15 @@ class Pipeline:
         An error does not keep the rest from being stopped; it is raised at the end.
         """
         with contextlib.ExitStack() as stack:
-            stack.callback(self._shared.close)
+            for reader in self._readers.values():
+                stack.callback(reader.close)
             for maintenance in self._maintenance.values():
                 stack.callback(maintenance.stop)
             for query in reversed(self.queries):
                 stack.callback(query.stop)
             for query in self._running:
                 query.request_stop()
-            self._running, self._new, self._maintenance = [], [], {}
+            self._running, self._new, self._maintenance, self._readers = [], [], {}, {}
             self._reads, self._awaited = [], []
 
     def report_end(self, outcome: Outcome) -> None:
@@ -200,7 +203,8 @@ class Pipeline:
             self._notice(f"{prefix}{rows}")
 
     def _step(self, sides: Sequence[Side]) -> None:
-        self._shared.step()
+        for reader in self._readers.values():
+            reader.step()
         self._check_next()
         for query in self._running:
             query.tick()
@@ -227,7 +231,7 @@ class Pipeline:
         self._reports.starting()
         if self._reporter is not None:
             self._reporter.begin(self.queries, lambda: list(self._maintenance.values()), OUTPUT.new)
-        self._shared.start(self._new)
+        self._start_readers()
         with progress() as line:
             line.part("preparing the queries", None)
             for query in self._new:
@@ -240,6 +244,18 @@ class Pipeline:
             line.part("starting the queries", None)
             self._start_on(spark, warm)
         self._reports.running(self._running)
+
+    def _start_readers(self) -> None:
+        """Start what reads for several of the new queries, before these are prepared."""
+        groups: dict[str, list[JobQuery]] = {}
+        for query in self._new:
+            if query.source_spec is not None:
+                groups.setdefault(query.source_spec.connector, []).append(query)
+        for name, sharing in groups.items():
+            reader = self._readers.get(name) or connector(name).shared_reader()
+            if reader is not None:
+                self._readers[name] = reader
+                reader.start(sharing)
 
     def _warehouses(self) -> list[Mapping[str, str]]:
         """The warehouses that the tasks of new queries read or write."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -56,7 +56,19 @@ class QueryDescription:
 
 
 class Planner(Protocol):
-    """What progress needs of the planner of a query's batches."""
+    """Plans the batches of a query: in a Python process of Spark's, and for progress in the driver.
+
+    `start`: the offset at which a batch begins.
+    """
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        """The end offset of the next batch; `start` if there is nothing to do."""
+
+    def tasks(self, start: Offset, end: Offset) -> Sequence[Any]:
+        """The picklable tasks of a batch; none if the offsets are equal."""
+
+    def committed(self, end: Offset) -> None:
+        """Called once the batch up to `end` is committed."""
 
     def caught_up(self, start: Offset) -> bool: ...
     def lag(self, start: Offset) -> Lag | None: ...

@@ -44,9 +44,9 @@ from streamhouse.runtime.session.ddl import (
 )
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
-from streamhouse.runtime.shared_target import check_apart, own_name
+from streamhouse.runtime.shared_target import check_apart, checkpoint_names
 from streamhouse.runtime.spark.options import DEFAULT_MASTER, SparkOptions
-from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, part_names
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
 from streamhouse.runtime.statements.call import ProcedureCalls
 from streamhouse.runtime.statements.explain import explain
@@ -237,8 +237,11 @@ class ScriptRunner:
             if not step.queries:
                 self._execute(statement)
         elif isinstance(statement, Insert):
-            for query, part in self._parts(statement, target, step.queries):
-                self._pipeline.add(self._continuous(statement, target, query, part))
+            address = self._session.endpoints.target(target)
+            location, others = self._checkpoint_location(address), self._pipeline.queries
+            names = checkpoint_names(statement, step.queries, address.identifier, location, others)
+            for query, name in zip(step.queries, names, strict=True):
+                self._pipeline.add(self._continuous(statement, target, query, name))
 
     def _execute(self, statement: syntax.Statement) -> None:
         session = self._session
@@ -322,20 +325,6 @@ class ScriptRunner:
         with _stopped_by_errors(query):
             check_appending(query.spec, checkpoint, self._output.notice)
         return query
-
-    def _parts(
-        self, statement: Insert, target: TableInfo, queries: Sequence[StreamQuery]
-    ) -> list[tuple[StreamQuery, str]]:
-        """Each query of an INSERT with the name of its checkpoint."""
-        address = self._session.endpoints.target(target)
-        checkpoints = self._checkpoint_location(address)
-        location = (checkpoints.root, checkpoints.pipeline, address.identifier)
-        names = part_names(*location, queries)
-        others = self._pipeline.queries
-        return [
-            (query, own_name(statement, query, name, location, others))
-            for query, name in zip(queries, names, strict=True)
-        ]
 
     def _checkpoint_location(self, target: TableAddress) -> CheckpointLocation:
         """Where the checkpoint of a target's query is."""

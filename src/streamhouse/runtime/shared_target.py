@@ -1,13 +1,12 @@
 """Several INSERTs of one pipeline into one table: each is a query with its own checkpoint.
 
 The first query's checkpoint is named after the target. The name of each other one also has the
-table that the query reads, as for the branches of a UNION ALL (`checkpoint.part_names`).
+table that the query reads, as that of a branch of a UNION ALL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import UnsupportedSqlError
@@ -17,41 +16,47 @@ from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.syntax import Insert
 
 if TYPE_CHECKING:
+    from streamhouse.runtime.reset.continuous_targets import CheckpointLocation
     from streamhouse.runtime.streaming.query import JobQuery
 
 
-def own_name(
+def checkpoint_names(
     statement: Insert,
-    query: StreamQuery,
-    name: str,
-    place: tuple[Path, str, str],
+    queries: Sequence[StreamQuery],
+    target: str,
+    location: CheckpointLocation,
     others: Sequence[JobQuery],
-) -> str:
-    """The checkpoint name of a query: `name`, or a name of its own if another query has that one.
+) -> list[str]:
+    """The names of the checkpoints of an INSERT's queries, the branches of a UNION ALL.
 
-    `place` holds the folder of checkpoints, the pipeline and the target. `others` are the queries
-    of the INSERTs before this one. Raises `UnsupportedSqlError` if `name` was this query's in
-    earlier runs: the INSERT that now stands before it would resume from its checkpoint.
+    One has the target's own name: the query that had it before, else the first one, unless a query
+    of `others`, the INSERTs before this one, has it. The others also have the table that they read.
+    So a branch or an INSERT can be added or removed, and the others resume from their checkpoints.
+    Raises `UnsupportedSqlError` if the query that had the target's name before must have another.
     """
-    root, pipeline, target = place
-    path = Checkpoint(root, pipeline, name).path
-    described = [other.description for other in others]
-    other = next((candidate for candidate in described if candidate.checkpoint_path == path), None)
-    # A query without a source of its own reads the tables of a join.
-    if other is None or (other.source is not None and other.reads == query.source.name):
-        return name
-    longer_name = f"{target}+{'.'.join(query.source.name[-2:])}"
-    source = source_before(root, pipeline, target)
-    if (
-        source == list(query.source.name)
-        and not Checkpoint(root, pipeline, longer_name).path.exists()
-    ):
-        raise _error(
-            statement,
-            f"so far only the query over {query.source.name[-1]} has written {target}; put this "
-            "INSERT before the others into that table, and it resumes where it stopped",
-        )
-    return longer_name
+    root, pipeline = location.root, location.pipeline
+    names = [f"{target}+{'.'.join(query.source.name[-2:])}" for query in queries]
+    before = source_before(root, pipeline, target)
+    sources = [list(query.source.name) for query in queries]
+    main = len(sources) - 1 - sources[::-1].index(before) if before in sources else 0
+    resumes = Checkpoint(root, pipeline, names[main]).path.exists()
+    own = Checkpoint(root, pipeline, target).path
+    described = (other.description for other in others)
+    first = next((each for each in described if each.checkpoint_path == own), None)
+    if before is None or sources[main] == before or not resumes:
+        # A query without a source of its own reads the tables of a join.
+        if first is None or (first.source is not None and list(first.reads) == sources[main]):
+            names[main] = target
+        elif sources[main] == before and not resumes:
+            raise _error(
+                statement,
+                f"so far only the query over {before[-1]} has written {target}; put this INSERT "
+                "before the others into that table, and it resumes where it stopped",
+            )
+    return [
+        name if names.index(name) == number else f"{name}+{number}"
+        for number, name in enumerate(names)
+    ]
 
 
 def check_apart(

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
+from tests.failpoints import STEPS
 from tests.integration.differential.case import Case
 from tests.integration.differential.core import JavaCore
 from tests.integration.differential.history import Round
@@ -18,7 +19,6 @@ from tests.waiting import DEADLINE_S, NotSeenError, looks
 
 from streamhouse.cli.errors import explain
 from streamhouse.procedures.context import Context
-from streamhouse.runtime.failpoint import STEPS
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 

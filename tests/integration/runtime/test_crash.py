@@ -10,10 +10,9 @@ from functools import partial
 
 import psutil
 import pytest
+from tests.failpoints import STEPS, TASK_STEP
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Shop
-
-from streamhouse.runtime.failpoint import STEPS, TASK_STEP
 
 pytestmark = pytest.mark.usefixtures("in_threads")
 

@@ -8,13 +8,13 @@ from functools import partial
 
 import psutil
 import pytest
+from tests.failpoints import RESET_STEPS
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.row_differences import Audit
-from streamhouse.runtime.failpoint import RESET_STEPS
 from streamhouse.runtime.state.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("in_threads")

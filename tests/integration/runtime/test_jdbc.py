@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.failpoints import LOOKUP_JOURNAL_STEP
 from tests.integration.runtime.conftest import Dying, Shop
 from tests.java_reads import java_rows
 
@@ -18,7 +19,6 @@ from streamhouse.errors import ConnectError, OptionError, StreamhouseError, Tabl
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair
-from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP
 from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.failpoints import RESET_STEPS
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -15,13 +16,12 @@ from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.execute import execute
-from streamhouse.runtime.failpoint import RESET_STEPS
 from streamhouse.runtime.reset import reset as module
 from streamhouse.runtime.reset.continuous_targets import ScriptTargets, continuous_targets
 from streamhouse.runtime.reset.marker import NAME, any_left
 from streamhouse.runtime.reset.reset import finish, reset
 from streamhouse.runtime.script import ScriptOptions
-from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
+from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for, former_ids
 from streamhouse.sql.statements.script import parse_script
 
 TABLES = """
@@ -315,7 +315,7 @@ def test_a_reset_that_is_killed_is_finished_by_the_next_run(
     for name, old in zip(("out", "last"), before, strict=True):
         checkpoint = world.checkpoint(name)
         assert checkpoint.known_id() is None
-        assert checkpoint.former_ids() == ([old] if keep else [])
+        assert former_ids(checkpoint.path) == ([old] if keep else [])
     assert world.finish() == [] and not any_left([world.folder / ".checkpoints"])
 
 

@@ -27,7 +27,9 @@ MESSAGES = [("t", b"bytes"), ("t", SMALL), ("t", LARGE), ("other", b"")]
 def sent(files: RowFiles | None) -> list[dict[str, Any]]:
     """The rows of `RESULT` that Spark passes to the driver, without the report."""
     records: list[dict[str, Any]]
-    *records, report = results(TASK, TaskAttempt("a", False), MESSAGES, {}, files).to_pylist()
+    *records, report = results(
+        TASK, TaskAttempt("a", False), "d.t", MESSAGES, {}, files
+    ).to_pylist()
     assert report["table"] is None and report["report"] is not None
     return records
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from streamhouse.runtime import shared_readers
-from streamhouse.runtime.shared_readers import SharedReaders
+from streamhouse.runtime import pipeline
+from streamhouse.runtime.pipeline import Pipeline
+from streamhouse.runtime.spark.options import SparkOptions
 
 
 class Reader:
@@ -25,6 +26,11 @@ class Reader:
         self.open = False
 
 
+def start(pipeline: Pipeline, queries: list[Any]) -> None:
+    pipeline._new = queries
+    pipeline._start_readers()
+
+
 def test_queries_are_started_by_connector(monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, Reader] = {}
 
@@ -38,15 +44,16 @@ def test_queries_are_started_by_connector(monkeypatch: pytest.MonkeyPatch) -> No
         spec = None if source is None else SimpleNamespace(connector=source)
         return SimpleNamespace(name=name, source_spec=spec)
 
-    monkeypatch.setattr(shared_readers, "connector", connector)
-    readers = SharedReaders()
-    readers.start([
+    monkeypatch.setattr(pipeline, "connector", connector)
+    running = Pipeline(SparkOptions(), lambda: False)
+    start(running, [
         query("a", "mysql-cdc"), query("view", None), query("b", "other"),
         query("c", "mysql-cdc"), query("d", "datagen"),
     ])  # fmt: skip
-    readers.start([query("e", "mysql-cdc")])
+    start(running, [query("e", "mysql-cdc")])
     assert made["mysql-cdc"].started == [["a", "c"], ["e"]]
     assert made["other"].started == [["b"]]
     assert made.keys() == {"mysql-cdc", "other"}
-    readers.close()
+    running._new = []
+    running.close()
     assert not any(reader.open for reader in made.values())

@@ -30,7 +30,7 @@ from streamhouse.runtime.reset.continuous_targets import ContinuousTarget, Scrip
 from streamhouse.runtime.reset.marker import Reset, ResetMarker
 from streamhouse.runtime.state.auxiliary_tables import empty_table, remove_rows, unmatched_table
 from streamhouse.runtime.state.batch_logs import next_batch
-from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
+from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for, former_ids
 from streamhouse.runtime.state.checkpoint_registry import (
     registered_checkpoints,
     unregister_checkpoints,
@@ -138,7 +138,7 @@ def _reset_of(
     table = find_table(target.address)
     for checkpoint in checkpoints:
         current_id = checkpoint.known_id()
-        queries |= {*checkpoint.former_ids(), *([current_id] if current_id else ())}
+        queries |= {*former_ids(checkpoint.path), *([current_id] if current_id else ())}
         if table is not None:
             queries |= set(own_consumers(table, checkpoint.path))
         queries |= _other_queries(target, checkpoint, table)

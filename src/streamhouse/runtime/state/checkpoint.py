@@ -1,11 +1,11 @@
 """The checkpoint folder of one query: Spark's own files, and those of Streamhouse.
 
 A query is identified by the name of its pipeline and its target table; the queries of a UNION ALL
-also by the table that they read, see `part_names`. The folder holds Spark's logs (`metadata`,
-`offsets`, `commits`), `lock` (the process that runs the query), `query.json` (the query of the last
-run), `former.json` (ids of earlier queries whose rows were kept, see `reset`) and, while the query
-runs, `run` (files by which the driver and Spark's stream readers communicate; only its owner may
-read it, since it holds the source's options).
+also by the table that they read, see `runtime.shared_target`. The folder holds Spark's logs
+(`metadata`, `offsets`, `commits`), `lock` (the process that runs the query), `query.json` (the
+query of the last run), `former.json` (ids of earlier queries whose rows were kept, see `reset`)
+and, while the query runs, `run` (files by which the driver and Spark's stream readers communicate;
+only its owner may read it, since it holds the source's options).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.monitoring.process import started
 from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.sql.options.store_options import s3_location
-from streamhouse.sql.plan import StreamQuery
 
 FOLDER = ".checkpoints"
 """The folder of checkpoints in a local warehouse, next to its databases."""
@@ -51,28 +50,6 @@ def checkpoints_of(warehouse: str) -> Path:
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "state"
     place = quote(s3_location(warehouse).rstrip("/"), safe="")
     return root / "streamhouse" / "checkpoints" / place
-
-
-def part_names(root: Path, pipeline: str, target: str, queries: Sequence[StreamQuery]) -> list[str]:
-    """The checkpoint names of the queries of one INSERT, each after the table that it reads.
-
-    The query that used the target's own name before (else the first one) is named after the target
-    only. So a branch of a UNION ALL can be added or removed, and the others resume from their
-    checkpoints.
-    """
-    former_source = source_before(root, pipeline, target)
-    names = [f"{target}+{'.'.join(query.source.name[-2:])}" for query in queries]
-    main = 0
-    for number, query in enumerate(queries):
-        if former_source is not None and list(query.source.name) == former_source:
-            main = number
-    has_own = (root / _folder(pipeline) / names[main]).exists() and former_source is not None
-    if not has_own or list(queries[main].source.name) == former_source:
-        names[main] = target
-    for number, name in enumerate(names):
-        if names.index(name) != number:
-            names[number] = f"{name}+{number}"
-    return names
 
 
 def source_before(root: Path, pipeline: str, target: str) -> list[str] | None:
@@ -108,7 +85,7 @@ def pipeline_of(checkpoint: Path) -> str:
 
 
 def former_ids(checkpoint: Path) -> list[str]:
-    """`Checkpoint.former_ids` of the checkpoint in a folder."""
+    """Ids of the queries of a checkpoint before `Checkpoint.clear` whose rows were kept."""
     path = checkpoint / _FORMER
     ids: list[str] = json.loads(path.read_text()) if path.exists() else []
     return ids
@@ -171,10 +148,6 @@ class Checkpoint:
             return str(json.loads((self.path / "metadata").read_text())["id"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-
-    def former_ids(self) -> list[str]:
-        """Ids of the queries of this checkpoint before `clear` whose rows were kept."""
-        return former_ids(self.path)
 
     def clear(self, former: Sequence[str] = ()) -> None:
         """Delete the checkpoint, so that the next run starts a new query.

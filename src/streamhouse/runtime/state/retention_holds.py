@@ -51,11 +51,12 @@ class HeldTables:
     """The tables of a query at which it has consumers.
 
     `idle` are those whose newest snapshots the next batch reads if the query was idle. `read`: see
-    `ReadPositions`. `recognised`: an interrupted batch must find its commit in `written`.
+    `ReadPositions`; None: it reads no tables. `recognised`: an interrupted batch must find its
+    commit in `written`.
     """
 
     written: Sequence[TableAddress]
-    read: ReadPositions
+    read: ReadPositions | None = None
     idle: Sequence[TableAddress] = ()
     recognised: bool = True
 
@@ -112,18 +113,19 @@ class RetentionHolds:
     def prepare(self) -> None:
         """Create the consumers at all tables, before the query starts.
 
-        Raises the `DataLossError` of `first_position`.
+        Raises the `DataLossError` of `_first_position`.
         """
         positions = {
             _key(address): self._first_position(address.open())
             for address in self._tables.written
             if Consumers(address.follow()).get(self._id) is None
         }
-        logged = self._checkpoint.logs.logged()
-        committed = self._checkpoint.logs.last_committed()
-        replayable = [offset for number, offset in logged.items() if number >= committed]
-        for offset in replayable or [{}]:
-            self._lower_to_read(positions, offset)
+        if self._tables.read is not None:
+            logged = self._checkpoint.logs.logged()
+            committed = self._checkpoint.logs.last_committed()
+            replayable = [offset for number, offset in logged.items() if number >= committed]
+            for offset in replayable or [{}]:
+                self._lower_to_read(self._tables.read, positions, offset)
         self._move_consumers(positions)
 
     def batch_begins(self) -> None:
@@ -143,8 +145,8 @@ class RetentionHolds:
         running = logs.last_logged() > batch
         idle, written = set(map(_key, tables.idle)), self._before if running else newest
         positions = {key: at for key, at in written.items() if key not in idle}
-        if offset := self._kept or logs.last_offset():
-            self._lower_to_read(positions, offset)
+        if tables.read is not None and (offset := self._kept or logs.last_offset()):
+            self._lower_to_read(tables.read, positions, offset)
         candidate, now = self._candidate, time.monotonic()
         self._progress.replayed |= not running
         if running:
@@ -157,9 +159,11 @@ class RetentionHolds:
         self._move_consumers(positions)
         return True
 
-    def _lower_to_read(self, positions: dict[_Key, int], offset: Offset) -> None:
+    def _lower_to_read(
+        self, read: ReadPositions, positions: dict[_Key, int], offset: Offset
+    ) -> None:
         """Lower `positions` to the snapshots that a batch from, or up to, `offset` reads."""
-        for address, snapshot in self._tables.read(offset):
+        for address, snapshot in read(offset):
             key = _key(address)
             self._addresses.setdefault(key, address)
             positions[key] = min(max(1, snapshot), positions.get(key, snapshot))
@@ -182,32 +186,27 @@ class RetentionHolds:
             self._held_at = time.monotonic()
 
     def _first_position(self, table: Table) -> int:
-        replayed = self._progress.replayed or not self._tables.recognised
-        return first_position(table, self._query_id, self._checkpoint, replayed)
+        """The first position of a new consumer at a table that the query writes.
 
-
-def first_position(table: Table, query_id: str, checkpoint: Checkpoint, replayed: bool) -> int:
-    """The first position of a new consumer of a query at a table that it writes.
-
-    Unless batches are all `replayed`, an interrupted one may commit to it. Raises `DataLossError`
-    if it is unknown whether that batch was committed: its commit, if there was one, may have
-    expired.
-    """
-    if replayed:
-        return table.latest_snapshot_id() or 1
-    last = table.snapshots.last_commit_of(query_id)
-    if last is not None:
-        return last.id
-    latest, earliest = table.latest_snapshot_id() or 1, table.earliest_snapshot_id() or 1
-    number = checkpoint.logs.last_logged()
-    if earliest == 1 or table.snapshot(earliest).time_ms <= checkpoint.logs.logged_s(number) * 1000:
-        return latest
-    raise DataLossError(
-        f"table {table.identifier}: batch {number} of the query in {checkpoint.path} was "
-        "interrupted, and the snapshots of that time have expired, so it is unknown whether it "
-        f"was written; snapshots {earliest} to {latest} are left. Run the pipeline "
-        "once with --from-scratch to restore the table"
-    )
+        An interrupted batch may commit to it. Raises `DataLossError` if it is unknown whether that
+        batch was committed: its commit, if there was one, may have expired.
+        """
+        latest, earliest = table.latest_snapshot_id() or 1, table.earliest_snapshot_id() or 1
+        if self._progress.replayed or not self._tables.recognised:
+            return latest
+        last = table.snapshots.last_commit_of(self._query_id)
+        if last is not None:
+            return last.id
+        logs = self._checkpoint.logs
+        number = logs.last_logged()
+        if earliest == 1 or table.snapshot(earliest).time_ms <= logs.logged_s(number) * 1000:
+            return latest
+        raise DataLossError(
+            f"table {table.identifier}: batch {number} of the query in {self._checkpoint.path} was "
+            "interrupted, and the snapshots of that time have expired, so it is unknown whether it "
+            f"was written; snapshots {earliest} to {latest} are left. Run the pipeline "
+            "once with --from-scratch to restore the table"
+        )
 
 
 def _newest(address: TableAddress) -> int:

@@ -31,7 +31,12 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.audit.recompute import same_results
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for, pipeline_of
+from streamhouse.runtime.state.checkpoint import (
+    Checkpoint,
+    checkpoints_for,
+    former_ids,
+    pipeline_of,
+)
 from streamhouse.runtime.state.recorded_query import BoundTables, definition_json, spec_of
 from streamhouse.runtime.state.table_writers import (
     StreamingWriter,
@@ -183,7 +188,7 @@ def _own_ids(spec: QuerySpec | ViewSpec, checkpoint: Checkpoint) -> set[str]:
     """The ids of a query, and of all queries of its pipeline that have written its target."""
     root, own = checkpoint.path.parent.parent, {spec.query_id}
     for other in checkpoints_for(root, checkpoint.pipeline, spec.target.identifier):
-        own |= {*other.former_ids(), *filter(None, [other.known_id()])}
+        own |= {*former_ids(other.path), *filter(None, [other.known_id()])}
     return own
 
 

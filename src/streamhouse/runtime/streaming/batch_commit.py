@@ -16,7 +16,7 @@ from streamhouse.connectors.base import BatchLog, Message, WrittenBatch
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import query_tag
-from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
+from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.monitoring.metrics import Commit, timed
 from streamhouse.runtime.state.lineage import BatchRecord
 from streamhouse.runtime.streaming.tasks.task_results import message_of
@@ -192,7 +192,7 @@ class BatchCommitter:
                 with timed(self._journal):
                     journal = self._auxiliary_tables[self._journal]
                     journal.commit(results.number, results.messages.get(self._journal, []))
-                reached(LOOKUP_JOURNAL_STEP, results.number, self._target)
+                reached("looked_up-committed", results.number, self._target)
         return results
 
     def _discard(self, results: TaskResults | None) -> None:

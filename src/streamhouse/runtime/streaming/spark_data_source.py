@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from streamhouse.runtime.query_description import Planner
     from streamhouse.source import Offset
 
 # Spark starts four Python processes per query, one after the other, and each imports this module.
@@ -46,21 +47,6 @@ _IDLE_WAIT_S = 0.25
 _IDLE_STEP_S = 0.01
 
 
-class JobPlanner(Protocol):
-    """Plans the batches of a job; in a Python process of the driver."""
-
-    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        """The end offset of the next batch; `start` if there is nothing to do."""
-
-    def tasks(self, start: Offset, end: Offset) -> Sequence[Any]:
-        """The picklable tasks of a batch; none if the offsets are equal."""
-
-    def committed(self, end: Offset) -> None:
-        """Called once the batch up to `end` is committed."""
-
-    def close(self) -> None: ...
-
-
 class Job(Protocol):
     """The specification of a job, picklable; `max_rows`: how many rows a batch may have."""
 
@@ -70,7 +56,7 @@ class Job(Protocol):
     # By name: the driver's planner does not need what tasks import, nor the reverse.
     @property
     def planner(self) -> str:
-        """`module:name` of what makes the `JobPlanner` of a job and its folder, on the driver."""
+        """`module:name` of what makes the `Planner` of a job and its folder, on the driver."""
 
     @property
     def task(self) -> str:
@@ -126,7 +112,7 @@ class JobReader(DataSourceStreamReader):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pickled = (folder / SPEC).read_bytes()
-        self._planner: JobPlanner | None = None
+        self._planner: Planner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
@@ -174,7 +160,7 @@ class JobReader(DataSourceStreamReader):
         job: Job = pickle.loads(self._pickled)
         return job
 
-    def _plan(self) -> JobPlanner:
+    def _plan(self) -> Planner:
         if self._planner is None:
             job = self._spec()
             self._planner = resolve_name(job.planner)(job, self._folder)

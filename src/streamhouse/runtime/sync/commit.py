@@ -1,15 +1,8 @@
-"""Exactly-once commits of a sync's batches: one per table, each under the batch's number.
-
-`SyncHolds` keeps the snapshots from expiring in which a sync finds its own commits again. As in
-`runtime.state.retention_holds`, but for many tables: the consumer of a table moves before a batch
-commits to it, and is refreshed now and then, a few tables at a time.
-"""
+"""Exactly-once commits of a sync's batches: one per table, each under the batch's number."""
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,14 +12,10 @@ from pyspark.sql import DataFrame
 from streamhouse.connectors.base import BatchLog, WrittenBatch
 from streamhouse.connectors.paimon.connector import PaimonSinkCommitter
 from streamhouse.errors import CommitConflictError
-from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.write.commit_retries import TRIES
-from streamhouse.runtime.failpoint import SYNC_STEP, reached
+from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.monitoring.metrics import Commit, timed
-from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.state.batch_logs import BatchLogs
-from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.retention_holds import first_position
 from streamhouse.runtime.streaming.batch_commit import TaskResults
 from streamhouse.runtime.sync.spec import SyncSpec
 
@@ -109,7 +98,7 @@ class SyncCommitter:
         with timed(target, self._took_ms):
             if self._committers[target].commit_written(batch, base or None) is None:
                 return False
-        reached(SYNC_STEP, written.number, target)
+        reached("table-committed", written.number, target)
         return True
 
     def _committer(self, target: str) -> PaimonSinkCommitter:
@@ -124,62 +113,3 @@ class SyncCommitter:
 def unread_targets(written: TaskResults) -> set[str]:
     """The targets whose rows a batch could not read, as statements had altered their tables."""
     return {target for report in written.reports for target in report["unread"]}
-
-
-MOVE_S = 5.0
-"""How often the consumer of a busy table moves."""
-REFRESH_S = 60.0
-"""How often an idle table's consumer is refreshed, which shows that the sync is alive."""
-
-
-class SyncHolds:
-    """The consumers of one sync; driver only, thread-safe."""
-
-    def __init__(self, spec: SyncSpec, checkpoint: Checkpoint, progress: QueryProgress) -> None:
-        self._spec, self._checkpoint, self._progress = spec, checkpoint, progress
-        self._id = query_consumer(spec.query_id)
-        self._lock = threading.Lock()
-        self._moved: dict[str, float] = {}
-        self._position: dict[str, int] = {}
-
-    def add(self, targets: Iterable[str], replayed: bool = True) -> None:
-        """Create the consumers of tables before the sync commits to them.
-
-        `replayed`: no batch is left that an earlier run may have committed to them. Raises the
-        `DataLossError` of `first_position`.
-        """
-        for target in targets:
-            first, address = 0, self._spec.options.address(target)
-            if Consumers(address.follow()).get(self._id) is None:
-                query_id, checkpoint = self._spec.query_id, self._checkpoint
-                first = first_position(address.open(), query_id, checkpoint, replayed)
-            self._hold(target, first)
-
-    def before_commit(self, targets: Iterable[str]) -> None:
-        """Move the consumers of tables to which a batch is about to commit.
-
-        They stay until the interrupted batch of an earlier run is committed.
-        """
-        if not self._progress.replayed:
-            return
-        now = time.monotonic()
-        for target in targets:
-            if now - self._moved.get(target, 0.0) < MOVE_S:
-                continue
-            latest = self._spec.options.address(target).follow().latest_snapshot_id() or 1
-            if latest != self._position.get(target):
-                self._hold(target, latest)
-
-    def tick(self, most: int = 2) -> None:
-        """Refresh up to `most` consumers that are due."""
-        now = time.monotonic()
-        due = [name for name, moved in self._moved.items() if now - moved >= REFRESH_S]
-        for target in due[:most]:
-            self._hold(target, 0)
-
-    def _hold(self, target: str, snapshot: int) -> None:
-        with self._lock:
-            consumers = Consumers(self._spec.options.address(target).follow())
-            position = consumers.hold(self._id, snapshot, self._checkpoint.path)
-            self._position[target] = position
-            self._moved[target] = time.monotonic()

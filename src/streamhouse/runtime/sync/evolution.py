@@ -22,7 +22,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.mysql.table import TableDefinition
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.failpoint import ALTERED_STEP, reached
+from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.sync.mapping.reconciliation import (
     Reconciliation,
     Wanted,
@@ -31,7 +31,7 @@ from streamhouse.runtime.sync.mapping.reconciliation import (
 )
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.runtime.sync.present_rows import PresentRows, bound_target, names_by_target
+from streamhouse.runtime.sync.present_rows import PresentRows, names_by_target, with_columns
 from streamhouse.runtime.sync.reload import check_reloadable
 from streamhouse.runtime.sync.schema_changes import AddedColumns
 from streamhouse.sql.schema_changes import DropColumn, MoveColumn, RenameColumn, SchemaChange
@@ -153,10 +153,13 @@ class SchemaEvolution:
             target, leftover | {column.name for column in wanted.columns} - known.keys()
         )
         reconciliation = self._altered(target, wanted)
+        altered, types = self._warehouse.table(target), reconciliation.types
         now = [
-            self._with_columns(
+            with_columns(
+                self._options,
                 replace(tables[id], definition=one.definition, rows=one.rows),
-                reconciliation.types,
+                altered,
+                types,
             )
             for id, one in found.items()
             if one.definition is not None
@@ -175,6 +178,12 @@ class SchemaEvolution:
                 stale.statement,
                 f"rows may have been deleted, which cannot be told from those of others: {other}",
             )
+
+    def copy_comments(self, found: Iterable[FoundTable]) -> list[str]:
+        """Give the targets the comments of tables as they are now; returns messages to the user."""
+        texts: list[str] = []
+        Targets(self._options, texts.append).copy_comments(found)
+        return texts
 
     # -- one statement about one table
 
@@ -280,12 +289,13 @@ class SchemaEvolution:
         reconciliation = self._altered(target, wanted)
         followed.texts += _left_out(target, reconciliation)
         followed.tables = [other for other in followed.tables if other.target != target]
+        opened, types = self._warehouse.table(target), reconciliation.types
         for table in now.values():
-            one = self._with_columns(table, reconciliation.types)
+            one = with_columns(self._options, table, opened, types)
             if one != before[table.id]:
                 followed.tables.append(one)
         if reconciliation.replaced:
-            check_reloadable(self._warehouse.table(target), statement)
+            check_reloadable(opened, statement)
             followed.stale[target] = Stale(statement, renamed=renamed)
 
     def _wanted(self, target: str, sources: Sequence[FoundTable], statement: str) -> Wanted:
@@ -331,7 +341,7 @@ class SchemaEvolution:
             needed = [change for change in changes if change not in optional]
             if needed:
                 self._warehouse.alter_table(target, *needed)
-        reached(ALTERED_STEP, 0, target)
+        reached("target-altered", 0, target)
 
     def _mapped(self, table: FollowedTable) -> Iterable[tuple[str, str]]:
         """The columns of a table with the types to which they map."""
@@ -339,16 +349,6 @@ class SchemaEvolution:
         for column in table.definition.columns:
             kind = self._options.mapping.type(column, column in keys)
             yield self._options.spelt(column.name), kind
-
-    def _with_columns(self, table: FollowedTable, types: Mapping[str, str]) -> FollowedTable:
-        """The table, of which all columns are read that the target has."""
-        spelt = self._options.spelt
-        names = [column.name for column in table.definition.columns]
-        columns = tuple((name, types[spelt(name)]) for name in names if spelt(name) in types)
-        table = replace(table, columns=columns)
-        return replace(
-            table, bound=bound_target(self._options, table, self._warehouse.table(table.target))
-        )
 
 
 def _left_out(target: str, reconciliation: Reconciliation) -> list[str]:

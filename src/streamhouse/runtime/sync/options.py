@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypedDict, Unpack, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, Unpack, get_type_hints
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc import metadata
@@ -189,11 +189,9 @@ def sync_table_options(
 ) -> SyncOptions:
     """The options of a sync into one table; raises `OptionError`."""
     _check_names(arguments, TableArguments.__annotations__)
-    tables = TableFilter(
-        required(mysql_conf, _DATABASE_KEY, "--mysql-conf"),
-        required(mysql_conf, _TABLE_KEY, "--mysql-conf"),
-    )
-    return _options(warehouse, database, table, mysql_conf, tables, arguments)
+    pattern = required(mysql_conf, _TABLE_KEY, "--mysql-conf")
+    given = {**arguments, "including_tables": pattern}
+    return _options(warehouse, (database, table), mysql_conf, given)
 
 
 def sync_database_options(
@@ -209,41 +207,7 @@ def sync_database_options(
             f"--mysql-conf {_TABLE_KEY}: a sync of a database takes --including-tables and "
             "--excluding-tables instead"
         )
-    tables = TableFilter(
-        required(mysql_conf, _DATABASE_KEY, "--mysql-conf"),
-        arguments.get("including_tables", ".*"),
-        arguments.get("excluding_tables"),
-        including_databases=arguments.get("including_dbs", ".*"),
-        excluding_databases=arguments.get("excluding_dbs"),
-    )
-    conf = {**mysql_conf, _TABLE_KEY: "*"}
-    mode = choice("--mode", arguments.get("mode", "combined"), ("combined", "divided"))
-    options = _options(warehouse, database, None, conf, tables, arguments)
-    return replace(
-        options,
-        names=_naming(arguments),
-        partition_keys_of={
-            table: tuple(keys.split(","))
-            for table, keys in (arguments.get("multiple_table_partition_keys") or {}).items()
-        },
-        ignore_incompatible=arguments.get("ignore_incompatible", False),
-        live=(
-            mode == "combined"
-            and not options.ends_with_snapshot
-            and "create.table" in options.schema_changes.events
-        ),
-    )
-
-
-def _naming(arguments: DatabaseArguments) -> TableNaming:
-    return TableNaming(
-        arguments.get("table_prefix", ""),
-        arguments.get("table_suffix", ""),
-        arguments.get("merge_shards", True),
-        arguments.get("table_mapping") or {},
-        arguments.get("table_prefix_db") or {},
-        arguments.get("table_suffix_db") or {},
-    )
+    return _options(warehouse, (database, None), {**mysql_conf, _TABLE_KEY: "*"}, arguments)
 
 
 def _check_names(arguments: Iterable[str], known: Collection[str]) -> None:
@@ -254,18 +218,28 @@ def _check_names(arguments: Iterable[str], known: Collection[str]) -> None:
 
 def _options(
     warehouse: Mapping[str, str],
-    database: str,
-    table: str | None,
+    target: tuple[str, str | None],
     mysql_conf: Mapping[str, str],
-    tables: TableFilter,
-    arguments: TableArguments,
+    arguments: Mapping[str, Any],
 ) -> SyncOptions:
+    database, table = target
+    databases, mysql = required(mysql_conf, _DATABASE_KEY, "--mysql-conf"), _mysql(mysql_conf)
+    schema_changes = _schema_changes(arguments)
+    mode = choice("--mode", arguments.get("mode", "combined"), ("combined", "divided"))
+    finds_tables = mode == "combined" and "create.table" in schema_changes.events
+    partitions = arguments.get("multiple_table_partition_keys") or {}
     return SyncOptions(
         warehouse,
         database,
         table,
-        _mysql(mysql_conf),
-        tables,
+        mysql,
+        TableFilter(
+            databases,
+            arguments.get("including_tables", ".*"),
+            arguments.get("excluding_tables"),
+            including_databases=arguments.get("including_dbs", ".*"),
+            excluding_databases=arguments.get("excluding_dbs"),
+        ),
         _mapping(mysql_conf, arguments.get("type_mapping", ())),
         tuple(arguments.get("partition_keys", ())),
         tuple(arguments.get("primary_keys", ())),
@@ -273,18 +247,37 @@ def _options(
         _metadata(arguments.get("metadata_column", ())),
         dict(arguments.get("table_conf") or {}),
         arguments.get("metadata_column_prefix", ""),
-        source_keys=arguments.get("sync_primary_keys_from_source_schema", True),
-        skip_unsupported=arguments.get("skip_unsupported", False),
-        schema_changes=SchemaChanges.of(
-            arguments.get("schema_change_behavior"),
-            arguments.get("include_schema_changes", ()),
-            arguments.get("exclude_schema_changes", ()),
-        ),
-        notices=tuple(
+        _naming(arguments),
+        {name: tuple(keys.split(",")) for name, keys in partitions.items()},
+        arguments.get("sync_primary_keys_from_source_schema", True),
+        arguments.get("ignore_incompatible", False),
+        arguments.get("skip_unsupported", False),
+        table is not None or (finds_tables and mysql.startup_mode != "snapshot"),
+        schema_changes,
+        tuple(
             f"--mysql-conf {key} has no effect: {why}"
             for key in mysql_conf
             if key not in _EFFECTIVE and (why := without_effect(key)) is not None
         ),
+    )
+
+
+def _naming(arguments: Mapping[str, Any]) -> TableNaming:
+    return TableNaming(
+        arguments.get("table_prefix", ""),
+        arguments.get("table_suffix", ""),
+        arguments.get("merge_shards", True),
+        arguments.get("table_mapping") or {},
+        arguments.get("table_prefix_db") or {},
+        arguments.get("table_suffix_db") or {},
+    )
+
+
+def _schema_changes(arguments: Mapping[str, Any]) -> SchemaChanges:
+    return SchemaChanges.of(
+        arguments.get("schema_change_behavior"),
+        arguments.get("include_schema_changes", ()),
+        arguments.get("exclude_schema_changes", ()),
     )
 
 

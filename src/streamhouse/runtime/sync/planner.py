@@ -289,7 +289,7 @@ class SyncPlanner(TablesPlanner):
                 for table in prepared.tables
                 if table != replace(own[table.id], rows=table.rows)
             }
-            texts = [*prepared.texts]
+            texts = [*prepared.texts, *self._follower.copy_comments(by_id.values())]
             if stale.statement != FOREIGN_KEY:
                 texts.append(f"{target} was compared with MySQL")
             result = replace(
@@ -350,7 +350,10 @@ class SyncPlanner(TablesPlanner):
     ) -> DatabaseProgress:
         effects, hidden = self._effects(self.tables_of(before), before.gone, group)
         after = self._advanced(self._altered(before, effects, hidden), group[0].after)
-        return replace(after, altered=frozenset(effects))
+        names = {table.names for id, table in self.tables_of(after).items() if id in effects}
+        texts = self._follower.copy_comments(self._discovery.described(names).values())
+        statements = (*after.statements, *texts)
+        return replace(after, altered=frozenset(effects), statements=statements)
 
     def _altered(
         self,

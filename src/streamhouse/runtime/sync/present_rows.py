@@ -5,13 +5,13 @@ docs/decisions/242-a-table-that-is-read-whole-is-compared.md says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
 from streamhouse.errors import TableError
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import QUERY, Consumers, query_consumer
 from streamhouse.paimon.maintenance.other_compactors import is_alive
 from streamhouse.paimon.read.table import Table
@@ -29,8 +29,9 @@ from streamhouse.runtime.sync.reload import why_not_reloadable
 class FromScratch:
     """The start of one sync from scratch; `checkpoint` must be locked."""
 
-    def __init__(self, options: SyncOptions, checkpoint: Checkpoint, marker: ResetMarker) -> None:
-        self._options, self._checkpoint, self._marker = options, checkpoint, marker
+    def __init__(self, options: SyncOptions, checkpoint: Checkpoint) -> None:
+        self._options, self._checkpoint = options, checkpoint
+        self._marker = ResetMarker(checkpoint.path.parent.parent, checkpoint.pipeline)
         self._name = checkpoint.path.name
         self.former: tuple[str, ...] = ()
         """The ids of the earlier queries, after `begin`."""
@@ -72,6 +73,16 @@ def bound_target(options: SyncOptions, table: FollowedTable, target: Table) -> s
     return " ".join([Identity(target).digest, *map(str, own)])
 
 
+def with_columns(
+    options: SyncOptions, table: FollowedTable, target: Table, types: Mapping[str, str]
+) -> FollowedTable:
+    """A table of which all columns are read that have `types`, those of the target's columns."""
+    names = [(column.name, options.spelt(column.name)) for column in table.definition.columns]
+    columns = tuple((name, types[own]) for name, own in names if own in types)
+    table = replace(table, columns=columns)
+    return replace(table, bound=bound_target(options, table, target))
+
+
 def why_other_rows(options: SyncOptions, table: FollowedTable, query_id: str) -> str | None:
     """Why a target lacks rows that a sync has written, or has them in other columns; None: not."""
     target = options.address(table.target).open()
@@ -108,7 +119,15 @@ class PresentRows:
 
     def other_writer(self, target: str, sources: Collection[str]) -> str | None:
         """Which other query writes rows of other tables to the target, or at the same time."""
-        return next(self._other_writers(self._options.address(target), set(sources)), None)
+        address = self._options.address(target)
+        table, queries = address.open(), lineage_definitions(address)
+        for consumer, path, table_set in self._others(table):
+            id, theirs = consumer.removeprefix(QUERY), followed_names(table_set, target)
+            if id == consumer:
+                continue
+            if id in queries or (theirs and is_alive(table, id)) or not theirs <= set(sources):
+                return f"the query with the checkpoint {path} writes the table, too"
+        return None
 
     def notice(self, target: str, sources: Collection[str], scratch: bool) -> str | None:
         """A notice to the user about the rows of a target; None if it has none.
@@ -180,17 +199,6 @@ class PresentRows:
             )
         empty_target(address)
         return True
-
-    def _other_writers(self, address: TableAddress, sources: set[str]) -> Iterator[str]:
-        """Other queries that write the target, and rows of other tables, or at the same time."""
-        table = address.open()
-        queries = lineage_definitions(address)
-        for consumer, path, table_set in self._others(table):
-            id, theirs = consumer.removeprefix(QUERY), followed_names(table_set, table.identifier)
-            if id == consumer:
-                continue
-            if id in queries or (theirs and is_alive(table, id)) or not theirs <= sources:
-                yield f"the query with the checkpoint {path} writes the table, too"
 
 
 def names_by_target(tables: Iterable[FollowedTable]) -> dict[str, set[str]]:

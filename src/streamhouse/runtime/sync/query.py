@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,6 @@ from streamhouse.connectors.mysql_cdc.binlog.startup import (
     position_on_other_server,
     startup_position,
 )
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_startup import absent_tables
@@ -26,13 +26,13 @@ from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.table import Server, check_server
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
-from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.sync.commit import SyncCommitter, SyncHolds, unread_targets
-from streamhouse.runtime.sync.mapping.targets import Targets
+from streamhouse.runtime.sync.commit import SyncCommitter, unread_targets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
 from streamhouse.runtime.sync.present_rows import FromScratch, PresentRows, why_other_rows
@@ -40,6 +40,10 @@ from streamhouse.runtime.sync.spec import SyncSpec
 from streamhouse.runtime.sync.table_states import TableState
 from streamhouse.runtime.sync.tables import SyncTables
 from streamhouse.source import Offset
+
+_REFRESH_S = 30.0
+"""How often each target's consumer is refreshed, which shows that the sync is alive. One at a time:
+a sync may have hundreds, each a request to an object store."""
 
 
 class SyncQuery(JobQuery):
@@ -51,17 +55,15 @@ class SyncQuery(JobQuery):
         self,
         options: SyncOptions,
         checkpoint: Checkpoint,
-        pipeline: str,
         notice: Callable[[str], None],
         parallelism: int = 2,
         from_scratch: bool = False,
     ) -> None:
         self._options, self._notice = options, notice
         self._parallelism = parallelism
-        marker = ResetMarker(checkpoint.path.parent.parent, pipeline)
-        scratch = FromScratch(options, checkpoint, marker)
+        scratch = FromScratch(options, checkpoint)
         description = QueryDescription(
-            pipeline,
+            checkpoint.pipeline,
             checkpoint.path.name,
             options.name,
             options.address(options.name),
@@ -79,6 +81,8 @@ class SyncQuery(JobQuery):
         self._relays = Relays(lambda mysql, offset: list(self._table_sets.latest().by_names()))
         self._created = False
         self._past: DatabaseProgress | None = None
+        self._holds: dict[str, RetentionHolds] = {}
+        self._refreshed, self._refresh_at = 0, 0.0
         self._open = ExitStack()
         self._open.callback(self._session.close)
         self._open.callback(self._relays.close)
@@ -122,14 +126,13 @@ class SyncQuery(JobQuery):
         self._past = self._startup(server)
         path = self._checkpoint.path
         self.spec = SyncSpec(self._query_id, self._options, path, server, self._parallelism)
-        self._holds = SyncHolds(self.spec, self._checkpoint, self.progress)
-        self._committer = SyncCommitter(self.spec, self._holds.before_commit)
+        self._committer = SyncCommitter(self.spec, self._before_commit)
         self._open.callback(self._committer.close)
         before = list(self._table_sets.latest().tables.values())
         start = self._start(before)
         if start is not None:
             self._table_sets.add(before, start=start)
-        self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
+        self._hold(before, recognised=True)
         self._tables = SyncTables(
             self._options,
             self._table_sets,
@@ -167,8 +170,16 @@ class SyncQuery(JobQuery):
         self._relays.step()
         if self._run.started:
             self._tables.discover_soon()
+            self._refresh_consumer()
         self._planner.observe(self.progress.last_offset)
-        self._holds.tick()
+
+    def _refresh_consumer(self) -> None:
+        """Refresh the consumer of the next target, and move it forward, if it is due."""
+        now, holds = time.monotonic(), list(self._holds.values())
+        if holds and now >= self._refresh_at:
+            self._refreshed += 1
+            self._refresh_at = now + _REFRESH_S / len(holds)
+            retried(holds[self._refreshed % len(holds)].tick)
 
     def release(self) -> None:
         self._open.close()
@@ -188,28 +199,12 @@ class SyncQuery(JobQuery):
             self._drop_old_table_sets(written.start)
         for text in database.statements:
             self._notice(text)
-        self._copy_comments(database)
         return CountedBatch(
             snapshot.total() + changes.total(),
             written.total("kinds"),
             written.commit,
             {name: len(own) for name, own in written.messages.items()},
         )
-
-    def _copy_comments(self, progress: DatabaseProgress) -> None:
-        """Copy the comments of tables that the last batch altered, or whose rows it compared."""
-        names = {
-            id: table.names
-            for id, table in self._table_sets.get(progress.table_set).tables.items()
-            if id in progress.altered or table.target in progress.reloaded
-        }
-        if not names:
-            return
-        # Of this thread: Spark calls back in its own.
-        with closing(Session(self._options.mysql)) as session:
-            discovery = Discovery(session, self._options.mysql, self._options.tables)
-            found = discovery.described(set(names.values()))
-        Targets(self._options, self._notice).copy_comments(found.values())
 
     def _startup(self, server: Server) -> DatabaseProgress | None:
         """Where a sync begins that starts in the past; None: where it began, or at the end.
@@ -240,13 +235,28 @@ class SyncQuery(JobQuery):
 
     def _join(self, tables: Sequence[FollowedTable]) -> Offset | None:
         """Prepare for new tables, before a batch reads them; returns where the first ones begin."""
-        self._holds.add(dict.fromkeys(table.target for table in tables))
+        self._hold(tables, recognised=False)
         self._relays.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._run.started:
             self._notice(f"now also following {names}{more}")
         return self._start(tables)
+
+    def _hold(self, tables: Iterable[FollowedTable], recognised: bool) -> None:
+        """Create consumers at the targets of tables before the sync commits to them.
+
+        `recognised`: as of `HeldTables`; also raises the `DataLossError` of `RetentionHolds`.
+        """
+        for target in {table.target for table in tables} - self._holds.keys():
+            held = HeldTables([self._options.address(target)], recognised=recognised)
+            holds = RetentionHolds(self._query_id, held, self._checkpoint, self.progress)
+            holds.prepare()
+            self._holds[target] = holds
+
+    def _before_commit(self, targets: Iterable[str]) -> None:
+        for target in self._holds.keys() & set(targets):
+            retried(self._holds[target].batch_begins)
 
     def _drop_old_table_sets(self, start: Offset) -> None:
         """Delete the table sets before that of a batch which the next one may begin at."""

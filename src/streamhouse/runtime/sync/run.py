@@ -66,7 +66,7 @@ def new_query(run: SyncRun, parallelism: int = 2) -> SyncQuery:
         announce_checkpoints(options.warehouse["warehouse"], run.notice)
     root = run.checkpoints or checkpoints_of(options.warehouse["warehouse"])
     checkpoint = Checkpoint(root, run.pipeline, f"sync-{options.name}")
-    query = SyncQuery(options, checkpoint, run.pipeline, run.notice, parallelism, run.from_scratch)
+    query = SyncQuery(options, checkpoint, run.notice, parallelism, run.from_scratch)
     run.from_scratch = False
     return query
 

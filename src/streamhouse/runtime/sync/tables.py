@@ -31,8 +31,8 @@ from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.present_rows import (
     FromScratch,
     PresentRows,
-    bound_target,
     names_by_target,
+    with_columns,
 )
 from streamhouse.runtime.sync.reload import why_not_reloadable
 from streamhouse.source import Offset
@@ -178,13 +178,9 @@ class SyncTables:
 
     def _followed(self, source: FoundTable, target: Target, id: str) -> FollowedTable:
         assert source.definition is not None
-        columns = tuple(
-            (column.name, target.types[self._options.spelt(column.name)])
-            for column in source.definition.columns
-        )
-        table = FollowedTable(id, source.definition, target.identifier, columns, source.rows)
+        table = FollowedTable(id, source.definition, target.identifier, (), source.rows)
         opened = self._options.address(table.target).open()
-        return replace(table, bound=bound_target(self._options, table, opened))
+        return with_columns(self._options, table, opened, target.types)
 
     def _followable(self, found: Sequence[FoundTable]) -> list[FoundTable]:
         found = self._with_parents([self._with_valid_name(table) for table in found])

@@ -21,7 +21,6 @@ from streamhouse.duckdb_engine import Limits, Scanner
 from streamhouse.errors import DataLossError
 from streamhouse.operators.trees.recompute import Recompute
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
@@ -96,8 +95,6 @@ class RefreshTask:
             (spec.target.identifier, message) for message in self.write()
         ]
         messages += self._late.write()
-        if not self._attempt.repeated:
-            reached(TASK_STEP, task.batch, spec.target.identifier)
         counts = {
             "rows": self._inputs.rows,
             "missed": 0,
@@ -107,7 +104,7 @@ class RefreshTask:
             "late": self._late.rows,
             "open_since": self.open_since,
         }
-        yield results(task, self._attempt, messages, counts)
+        yield results(task, self._attempt, spec.target.identifier, messages, counts)
 
     def write(self) -> list[Message]:
         """Write the changes; returns the commit messages."""

@@ -14,6 +14,7 @@ from pyspark.sql import Row
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from streamhouse.connectors.base import Message, SinkWriter
+from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
 from streamhouse.runtime.streaming.tasks.row_files import (
     RowFiles,
@@ -62,15 +63,18 @@ def written(opened: Callable[[], SinkWriter], tables: Iterable[pa.Table]) -> lis
 def results(
     task: TaskInput,
     attempt: TaskAttempt,
+    target: str,
     messages: Iterable[tuple[str, Message]],
     counts: Mapping[str, Any],
     files: RowFiles | None = None,
 ) -> pa.RecordBatch:
     """The messages of tables and the task's report, as rows of `RESULT`.
 
-    The report has the attempt, the offsets of the batch, and `counts`. `files` are for large
-    messages.
+    The report has the attempt, the offsets of the batch, and `counts`. `target`: the name of what
+    the query writes. `files` are for large messages.
     """
+    if not attempt.repeated:
+        reached("task-written", task.batch, target)
     report = {
         "attempt": attempt.id,
         "repeated": attempt.repeated,

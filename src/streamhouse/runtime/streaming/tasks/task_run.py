@@ -14,7 +14,6 @@ from streamhouse.connectors.bad_records import SkippingSource, rows_of
 from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.connectors.paimon.connector import PaimonSinkWriter
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
@@ -128,8 +127,6 @@ class TaskRun:
         self, messages: Iterable[tuple[str, Message]], joined: bool = True
     ) -> pa.RecordBatch:
         """The messages and the task's report, as rows of `RESULT`; `joined`: it had lookups."""
-        if not self._attempt.repeated:
-            reached(TASK_STEP, self.task.batch, self.spec.target.identifier)
         counts = {
             "rows": self.read_rows,
             "missed": self.missed,
@@ -140,4 +137,5 @@ class TaskRun:
             "loaded": self.open.dimensions.loaded(self.task.end) if joined else None,
             "kept": self.open.dimensions.kept() if joined else None,
         }
-        return results(self.task, self._attempt, messages, counts, self.task.files)
+        name, files = self.spec.target.identifier, self.task.files
+        return results(self.task, self._attempt, name, messages, counts, files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from typing import Any
@@ -132,6 +132,15 @@ def computed_columns(options: SyncOptions) -> list[ComputedColumn]:
         )
         for computed in parsed(options.computed_columns)
     ]
+
+
+def with_types(columns: Iterable[ComputedColumn], kinds: Mapping[str, str]) -> list[ComputedColumn]:
+    """The columns with their types, from `kinds`, those of other columns; raises `OptionError`."""
+    known, typed = dict(kinds), []
+    for column in columns:
+        typed.append(column.with_type(known))
+        known[column.name] = typed[-1].type
+    return typed
 
 
 def parsed(texts: Sequence[str]) -> list[ComputedColumn]:

@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTab
 from streamhouse.connectors.mysql_cdc.metadata import metadata_values
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.sync.mapping.computed_columns import computed_columns
+from streamhouse.runtime.sync.mapping.computed_columns import computed_columns, with_types
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.source import ROW_KIND
 from streamhouse.types import arrow_type
@@ -31,11 +31,7 @@ class TargetRows:
     ) -> None:
         self._options, self._source, self._now_ms = options, source, now_ms
         kinds = {options.spelt(name): kind for name, kind in source.columns}
-        self._computed = []
-        for column in computed_columns(options):
-            typed = column.with_type(kinds)
-            kinds[typed.name] = typed.type
-            self._computed.append(typed)
+        self._computed = with_types(computed_columns(options), kinds)
         own = {options.spelt(column.name) for column in source.definition.key}
         keys = dict.fromkeys((*target.primary_key, *target.partition_keys))
         self._append = not target.primary_key

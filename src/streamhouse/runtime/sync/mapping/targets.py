@@ -14,8 +14,8 @@ from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.runtime.failpoint import TABLE_STEP, reached
-from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, computed_columns
+from streamhouse.runtime.failpoint import reached
+from streamhouse.runtime.sync.mapping.computed_columns import computed_columns, with_types
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, is_wider
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.sql.plan import Column
@@ -152,7 +152,7 @@ class Targets:
                 raise
             self._notice(f"{_names(target)}: not followed, since {error}")
             return False
-        reached(TABLE_STEP, 0, target.identifier)
+        reached("table-created", 0, target.identifier)
         return True
 
     def _widen(self, identifier: str, sources: Sequence[FoundTable]) -> None:
@@ -233,9 +233,11 @@ class Targets:
 
     def _added(self, identifier: str, columns: Mapping[str, Column]) -> list[Column]:
         kinds = {name: column.type for name, column in columns.items()}
-        added = []
-        for computed in self.computed(identifier, kinds):
-            added.append(Column(computed.name, computed.type))
+        try:
+            computed = with_types(self._computed, kinds)
+        except OptionError as error:
+            raise TableError(f"{identifier}: {error}") from None
+        added = [Column(column.name, column.type) for column in computed]
         for name, own in self._options.metadata_names.items():
             added.append(Column(own, METADATA[name], nullable=False))
         names = [*columns, *(column.name for column in added)]
@@ -246,18 +248,6 @@ class Targets:
                     "column has the same name"
                 )
         return added
-
-    def computed(self, identifier: str, kinds: Mapping[str, str]) -> list[ComputedColumn]:
-        """The computed columns with their types; raises `TableError` if they do not fit."""
-        known, typed = dict(kinds), []
-        for column in self._computed:
-            try:
-                one = column.with_type(known)
-            except OptionError as error:
-                raise TableError(f"{identifier}: {error}") from None
-            known[one.name] = one.type
-            typed.append(one)
-        return typed
 
     def _primary_key(
         self, identifier: str, sources: Sequence[FoundTable], names: Sequence[str]
