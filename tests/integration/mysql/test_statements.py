@@ -77,9 +77,8 @@ class Followed:
         if self.start == end:
             return [], False
         dump = BinlogDump(self.options, self.start)
-        track, events = dump.track, dump.events()
-        while track.position < end:
-            _, kind, size, _, block, at, _ = next(events)
+        track = dump.track
+        for _, kind, size, _, block, at, _ in dump.up_to(end):
             if kind == QUERY:
                 until = at + size - track.trailer
                 statement = statement_of(kind, block, at, until, not IS_MYSQL, False)

@@ -215,7 +215,7 @@ class SyncPlanner(TablesPlanner):
         stale = self._compared(newest.tables, (), newest)
         begin = replace(begin, stale=stale)
         # The next batch compares.
-        return begin if stale else self._chunked(begin, newest.tables, max_rows)
+        return begin if stale else self._chunked(begin, max_rows)
 
     def _next_rows(
         self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
@@ -232,7 +232,7 @@ class SyncPlanner(TablesPlanner):
         stale = self._stale_by_foreign_keys(before, position, added)
         after = replace(at(before, position, binlog_state), stale=stale)
         if not stale:
-            return self._chunked(after, added, max_rows)
+            return self._chunked(after, max_rows)
         if before.statements and not self._server.mariadb:
             # On MySQL, the batch of a reload reads the binlog, too, by the columns at its end.
             return after

@@ -73,11 +73,10 @@ class TablePart:
     """The changes and rows that a batch reads of one table.
 
     `changes`: the position from which its changes are read, of keys up to `up_to` (None: of all
-    keys); None: it has no changes. `chunks` of the snapshot are read `as_of` a position; for
-    `lookback` see `ChunkReader`. `reload`: the batch compares the rows of all parts of the target
-    with the target's, and deletes rows that MySQL does not have; False: it keeps these; None: it
-    inserts the rows without comparing them. `key_group`: the keys whose changes are read, if
-    several tasks read the table.
+    keys); None: it has no changes. `chunks` of the snapshot are read `as_of` a position. `reload`:
+    the batch compares the rows of all parts of the target with the target's, and deletes rows that
+    MySQL does not have; False: it keeps these; None: it inserts the rows without comparing them.
+    `key_group`: the keys whose changes are read, if several tasks read the table.
     """
 
     table: FollowedTable
@@ -85,7 +84,6 @@ class TablePart:
     up_to: KeyJson | None
     chunks: tuple[Chunk, ...] = ()
     as_of: TablePosition | None = None
-    lookback: TablePosition | None = None
     reload: bool | None = None
     key_group: KeyGroup | None = None
 
@@ -184,9 +182,7 @@ class PartReader:
             with closing(KeylessReader(captured, self._server, as_of, writer)) as keyless:
                 yield from keyless.read()
             return
-        chunks = ChunkReader(
-            captured, self._server, as_of, part.lookback, self._connections, writer
-        )
+        chunks = ChunkReader(captured, self._server, as_of, self._connections, writer)
         with closing(chunks) as reader:
             for chunk in part.chunks:
                 yield from reader.read(chunk)
