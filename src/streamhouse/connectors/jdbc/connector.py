@@ -132,7 +132,7 @@ class JdbcCommitter(SinkCommitter):
         upserts, deleted = net_changes(rows, self._target.key)
         for text in self._statements.deletes(deleted):
             transaction.execute(text)
-        for text in self._statements.upserts(upserts):
+        for text in self._statements.inserts(upserts):
             transaction.execute(text)
         if self._target.other_keys:
             self._check_upserts(transaction, upserts.select(list(self._target.key)))
