@@ -233,11 +233,8 @@ class SyncPlanner(TablesPlanner):
         after = replace(at(before, position, binlog_state), stale=stale)
         if not stale:
             return self._chunked(after, max_rows)
-        if before.statements and not self._server.mariadb:
-            # On MySQL, the batch of a reload reads the binlog, too, by the columns at its end.
-            return after
         # If there is a new statement, that is followed first.
-        return self._reloaded(after, added) or (None if position == start else after)
+        return self._reloaded(after) or (None if position == start else after)
 
     def _unreadable(
         self,
@@ -264,7 +261,7 @@ class SyncPlanner(TablesPlanner):
             return False
         return bool(self._statements.between(tables, start, self._current(), wait=True))
 
-    def _reloaded(self, after: DatabaseProgress, added: Collection[str]) -> DatabaseProgress | None:
+    def _reloaded(self, after: DatabaseProgress) -> DatabaseProgress | None:
         """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
         tables = self.tables_of(after)
         followed = {table.names for table in tables.values()}
@@ -274,8 +271,6 @@ class SyncPlanner(TablesPlanner):
             rows += sum(table.rows for table in own.values())
             if result.reloaded and rows > self.batch_chunks * self._options.chunk_size:
                 break
-            if not self._server.mariadb and not own.keys().isdisjoint(added):
-                continue
             found = self._discovery.described({table.names for table in own.values()})
             if self._has_statements(own.values(), after.position):
                 continue

@@ -179,10 +179,10 @@ class PartReader:
         captured = part.table.captured_table(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone, self._options.zero_dates)
         if not captured.table.key:
-            with closing(KeylessReader(captured, self._server, as_of, writer)) as keyless:
+            with closing(KeylessReader(captured, as_of, writer)) as keyless:
                 yield from keyless.read()
             return
-        chunks = ChunkReader(captured, self._server, as_of, self._connections, writer)
+        chunks = ChunkReader(captured, as_of, self._connections, writer)
         with closing(chunks) as reader:
             for chunk in part.chunks:
                 yield from reader.read(chunk)

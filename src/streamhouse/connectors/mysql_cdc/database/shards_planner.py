@@ -160,7 +160,7 @@ class ShardsPlanner(TablesPlanner):
         """
         captured = self._captured_table(table)
         known = table_at(progress.columns.get(table.id, {}), captured.table)
-        if known is not None or not captured.columns_by_index:
+        if known is not None or self._server.logs_names:
             return known
         known = self._current_if_unaltered([table], progress.position).get(table.full_name)
         if known is None:

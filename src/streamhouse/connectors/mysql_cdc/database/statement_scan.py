@@ -143,8 +143,8 @@ class StatementLog:
         end = at + size - trailer
         if kind != QUERY or query_of(data, at, end)[1] in TRANSACTION_CONTROL:
             return []
-        first = self._tables[0]
-        statement = statement_of(kind, data, at, end, first.mariadb, first.ignores_case)
+        server = self._tables[0].server
+        statement = statement_of(kind, data, at, end, server.mariadb, server.ignores_case)
         return [
             (statement, table)
             for table in self._tables

@@ -35,7 +35,6 @@ from streamhouse.mysql.keys import KeySpace, check_key, escaped, key_select
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import await_commits
 from streamhouse.mysql.position import BinlogPosition, KeyJson
-from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import from_values, key_of_text, key_of_value, to_values
@@ -88,13 +87,12 @@ class ChunkReader:
     def __init__(
         self,
         captured: CapturedTable,
-        server: Server,
         as_of: TablePosition,
         connections: ChunkConnections,
         writer: RowWriter,
     ) -> None:
         self._captured, self._writer = captured, writer
-        self._server = server
+        self._server = captured.server
         self._as_of = as_of
         self._position = as_of.position
         self._keys = KeySpace(captured.table)

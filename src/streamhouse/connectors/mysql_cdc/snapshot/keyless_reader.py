@@ -32,7 +32,6 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
 from streamhouse.mysql.connection import Backoff, Session, close_quietly, connect, run
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
-from streamhouse.mysql.table import Server
 from streamhouse.mysql.table_lock import TableLock
 from streamhouse.mysql.values.dates import DateReading, ZeroDates
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
@@ -52,11 +51,9 @@ class KeylessReader:
     succeeded. So it can start again after a lost connection.
     """
 
-    def __init__(
-        self, captured: CapturedTable, server: Server, as_of: TablePosition, writer: RowWriter
-    ) -> None:
+    def __init__(self, captured: CapturedTable, as_of: TablePosition, writer: RowWriter) -> None:
         self._writer = writer
-        self._captured, self._server, self._as_of = captured, server, as_of
+        self._captured, self._server, self._as_of = captured, captured.server, as_of
         self._options, self._table = captured.options, captured.table
         self._name = f"{quote(self._table.database)}.{quote(self._table.name)}"
         self._session = Session(captured.options)
