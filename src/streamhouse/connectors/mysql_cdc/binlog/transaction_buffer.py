@@ -55,11 +55,6 @@ class TransactionBuffer:
         """About how many bytes of memory it needs."""
         return self._bytes
 
-    @property
-    def spilled(self) -> bool:
-        """Whether a part is on the disk."""
-        return self._file_bytes > 0
-
     def add(self, kind: int, data: bytes, at: int, end: int, pos: int) -> None:
         """Keep an event."""
         if data is not self._last_block:

@@ -144,7 +144,7 @@ def _read_group(
 ) -> TransactionBuffer:
     with closing(BinlogDump(options, begin)) as dump:
         server, track = f"MySQL at {options.address}", dump.track
-        transactions = Transactions(track, event_filter, server, keep_prepared=True)
+        transactions = Transactions(track, event_filter, server)
         while True:
             block, at = dump.block(), 0
             while at < len(block):

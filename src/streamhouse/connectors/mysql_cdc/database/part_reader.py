@@ -259,7 +259,6 @@ class SnapshotFilter:
         self._up_to = up_to
         self._space = KeySpace(captured.table)
         self._session = Session(captured.options)
-        self._known: dict[KeyJson, bool] = {}
 
     def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Which rows the snapshot has read; `columns`: those of the key."""
@@ -268,10 +267,10 @@ class SnapshotFilter:
             for (column, reading), array in zip(self._columns, columns, strict=True)
         ]
         keys: list[KeyJson] = list(zip(*values, strict=True))
-        new = [key for key in dict.fromkeys(keys) if key not in self._known]
-        within = self._space.within(new, None, self._up_to, self._session)
-        self._known |= dict(zip(new, within, strict=True))
-        return np.array([self._known[key] for key in keys], np.bool_)
+        some = list(dict.fromkeys(keys))
+        within = self._space.within(some, None, self._up_to, self._session)
+        selected = dict(zip(some, within, strict=True))
+        return np.array([selected[key] for key in keys], np.bool_)
 
     def close(self) -> None:
         self._session.close()
