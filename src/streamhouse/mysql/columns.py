@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
-from streamhouse.mysql.charsets import KNOWN, charsets_of
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.values.key_targets import check_declared
@@ -87,15 +86,13 @@ def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MyS
     for column in columns:
         if column.family not in ("string", "enum", "set"):
             continue
-        if column.charset not in KNOWN:
+        if column.charset is None or column.charset == "binary":
             raise TableError(
                 f"MySQL table {options.name}: column '{column.name}' ({column.column_type}) has "
                 f"the character set {column.charset or 'binary'}, which cannot be decoded exactly; "
                 f"run ALTER TABLE … MODIFY {quote(column.name)} … CHARACTER SET utf8mb4, or "
                 "declare the table's columns without it"
             )
-        # Query the server now, to raise its errors before the first change.
-        charsets_of(options).decoder(column.charset)
     uncertain = [column for column in columns if column.members_are_uncertain]
     if not uncertain:
         return

@@ -222,7 +222,7 @@ def grants_message(options: MySqlOptions, reason: str) -> str:
     """A message with the missing privilege and the GRANT statement to run."""
     return (
         f"MySQL at {options.address}: user '{options.username}' lacks a privilege ({reason}); run "
-        f"{options.grants}"
+        f"GRANT {options.privileges} TO '{options.username}'"
     )
 
 

@@ -99,6 +99,7 @@ def _refused(key: str) -> str | None:
 class MySqlOptions:
     """The checked options; times in milliseconds, `chunk_size` in rows.
 
+    For messages: `where` names the options that name the server, `privileges` what the user needs.
     `repr` hides the password.
     """
 
@@ -127,6 +128,8 @@ class MySqlOptions:
     new_tables: bool = False
     lock_timeout_ms: int = 60_000
     zero_dates: ZeroDates = "CONVERT_TO_NULL"
+    where: str = "the options 'hostname' and 'port'"
+    privileges: str = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.*"
 
     @property
     def has_snapshot(self) -> bool:
@@ -147,16 +150,6 @@ class MySqlOptions:
     def address(self) -> str:
         """`host:port`, for messages."""
         return f"{self.hostname}:{self.port}"
-
-    @property
-    def where(self) -> str:
-        """The options that name the server, for messages."""
-        return "the options 'hostname' and 'port'"
-
-    @property
-    def grants(self) -> str:
-        """The statement that grants the user the privileges it needs."""
-        return f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{self.username}'"
 
     def server_id(self) -> int:
         """A random id for one binlog connection; the server disconnects one of two equal ids."""

@@ -14,7 +14,7 @@ from streamhouse.mysql.gtids import owned_gtids
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
 
-_GRACE_SECONDS = 0.1
+_GRACE_SECONDS = 1.0
 _POLL_SECONDS = 0.005
 _COUNTED_SECONDS = 1.0
 _SEMI_SYNC = ("rpl_semi_sync_source", "rpl_semi_sync_master")

@@ -10,13 +10,18 @@ from tests.integration.mysql.history import Database, catch_up
 from tests.mysql_server import IS_MYSQL
 
 from streamhouse.errors import SchemaChangeError, TableError
-from streamhouse.mysql.charsets import KNOWN, charset_of, charsets_of
+from streamhouse.mysql.charsets import charset_of, charsets_of
 from streamhouse.mysql.options import parse
 from streamhouse.mysql.values.unicode import UNICODE
 from streamhouse.sql.plan import Column
 
-_HERE = sorted(KNOWN - ({"utf8"} if IS_MYSQL else {"gb18030", "utf8"}))
-"""Those of the server: gb18030 is MySQL's only, utf8 an alias."""
+_HERE = [
+    "armscii8", "ascii", "big5", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866",
+    "cp932", "dec8", "eucjpms", "euckr", *["gb18030"] * IS_MYSQL, "gb2312", "gbk", "geostd8",
+    "greek", "hebrew", "hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7",
+    "macce", "macroman", "sjis", "swe7", "tis620", "ucs2", "ujis", "utf16", "utf16le", "utf32",
+    "utf8mb3", "utf8mb4",
+]  # fmt: skip
 _BLOCK = 4096
 _SESSION = ("SET sql_mode = ''", "SET SESSION group_concat_max_len = 1000000")
 
@@ -304,8 +309,18 @@ def test_half_a_surrogate_pair_in_a_key_is_an_error(
     table.close()
 
 
-def test_bytes_that_are_no_text_are_an_error(database: Database) -> None:
-    decoder = charsets_of(parse(database.options("t"))).decoder("sjis")
-    assert decoder(b"\x83\x5c\xb1\\") == "ソｱ\\"
+def test_bytes_that_are_no_text_read_as_the_server_converts_them(database: Database) -> None:
+    charsets = charsets_of(parse(database.options("t")))
+    assert charsets.texts("sjis", [b"\x83\x5c\xb1\\"]) == ["ソｱ\\"]
+    if not IS_MYSQL:
+        assert charsets.texts("sjis", [b"a\x83", b"\x83b", b"\x83"]) == ["a?", "?b", "?"]
+        return
     with pytest.raises(ValueError, match="is not text of sjis"):
-        decoder(b"ok\x83")
+        charsets.texts("sjis", [b"ok\x83"])
+
+
+def test_long_texts_are_read_as_the_server_converts_them(database: Database) -> None:
+    texts = ["é" * length for length in (10, 900_000, 3_000_000)]
+    encoded = [text.encode("latin-1") for text in texts]
+    charsets = charsets_of(parse(database.options("t")))
+    assert charsets.texts("latin1", encoded) == texts

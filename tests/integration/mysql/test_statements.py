@@ -24,7 +24,7 @@ from streamhouse.errors import DataLossError, SchemaChangeError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import parse
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.table import load_columns, load_table
+from streamhouse.mysql.table import Server, load_columns, load_table
 from streamhouse.mysql.values.types import MySqlColumn
 
 MODES = ("STRICT_TRANS_TABLES", "", "ANSI_QUOTES", "STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES")
@@ -53,7 +53,10 @@ class Followed:
         self.session = Session(self.options)
         self.table = load_table(self.session, self.options)
         self.captured = CapturedTable(
-            self.options, self.table, self.table.columns, not IS_MYSQL, columns_by_index=True
+            self.options,
+            self.table,
+            self.table.columns,
+            Server(not IS_MYSQL, "", logs_names=False),
         )
         file, pos = self._server.execute("SHOW MASTER STATUS")[0][:2]
         self.start = BinlogPosition(file, int(pos))
@@ -77,9 +80,8 @@ class Followed:
         if self.start == end:
             return [], False
         dump = BinlogDump(self.options, self.start)
-        track, events = dump.track, dump.events()
-        while track.position < end:
-            _, kind, size, _, block, at, _ = next(events)
+        track = dump.track
+        for _, kind, size, _, block, at, _ in dump.up_to(end):
             if kind == QUERY:
                 until = at + size - track.trailer
                 statement = statement_of(kind, block, at, until, not IS_MYSQL, False)

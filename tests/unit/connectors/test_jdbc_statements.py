@@ -149,7 +149,7 @@ def test_inserts_of_one_key_are_one_row_and_a_null_key_is_an_error() -> None:
 
 def test_statements_keep_within_rows_and_bytes() -> None:
     rows = pa.table({"id": pa.array(range(10), pa.int32()), "name": [None, *"abcdefghi"]})
-    texts = list(Statements(TARGET, 4).upserts(rows))
+    texts = list(Statements(TARGET, 4).inserts(rows))
     assert [text.count(b"),(") + 1 for text in texts] == [4, 4, 2]
     assert texts[0].decode() == (
         "INSERT INTO `t`.`p` (`id`, `name`) VALUES (0,NULL),(1,'a'),(2,'b'),(3,'c') "

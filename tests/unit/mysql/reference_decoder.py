@@ -377,7 +377,9 @@ def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
 
 def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     charset = logged_charset(wire, column)
-    return _prefixed(wire, context.charsets.decoder(charset, context.in_key), column)
+    return _prefixed(
+        wire, lambda raw: context.charsets.texts(charset, [raw], context.in_key)[0], column
+    )
 
 
 def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:

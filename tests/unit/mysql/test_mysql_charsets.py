@@ -1,17 +1,15 @@
-"""Character sets without a server: the Unicode encodings, and gb18030, which MariaDB lacks."""
+"""Character sets without a server: the Unicode encodings, and what the server is asked."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.mysql.charsets import Charsets
-from streamhouse.mysql.values.unicode import (
-    UNICODE,
-    unicode_decoder,
-    utf8_text,
-)
+from streamhouse.mysql.values.unicode import UNICODE, unicode_text, utf8_text
 
 _PYTHONS = {"utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 
@@ -22,7 +20,7 @@ def test_unicode_texts(charset: str, text: str, key: bool) -> None:
     if charset == "ucs2":
         text = "".join(char for char in text if char < "\U00010000")
     data = text.encode(_PYTHONS.get(charset, "utf-16-be" if charset == "ucs2" else "utf-8"))
-    assert unicode_decoder(charset, key)(data) == text
+    assert unicode_text(charset, data, key) == text
 
 
 @pytest.mark.parametrize(
@@ -38,10 +36,10 @@ def test_unicode_texts(charset: str, text: str, key: bool) -> None:
     ],
 )
 def test_halves_of_surrogate_pairs(charset: str, data: bytes, text: str) -> None:
-    assert unicode_decoder(charset, False)(data) == text
+    assert unicode_text(charset, data) == text
     if "?" in text:
         with pytest.raises(ValueError, match="surrogate|codec can't decode"):
-            unicode_decoder(charset, True)(data)
+            unicode_text(charset, data, key=True)
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"a\xc3", b"\xf4\x90\x80\x80", b"\xed\xa0"])
@@ -50,41 +48,31 @@ def test_bytes_that_are_no_utf8(data: bytes) -> None:
         utf8_text(data)
 
 
-def _mysql(statement: str) -> list[tuple[object, ...]]:
-    """Answers as MySQL would, with Python's gb18030."""
-    if "n < 256" in statement:
-        codes = [bytes([byte]) for byte in range(128)]
-    elif "39420" in statement:
-        codes = [
-            bytes([129 + n // 12600, 48 + n // 1260 % 10, 129 + n // 10 % 126, 48 + n % 10])
-            for n in range(39420)
-        ]
-    else:
-        codes = [n.to_bytes(2, "big") for n in range(0x8000, 0x10000)]
-    rows: list[tuple[object, ...]] = []
-    for code in codes:
-        text = code.decode("gb18030", "replace")
-        known = len(text) == 1 and text != "\ufffd"
-        rows.append((code.hex().upper(), text if known else "?", "1" if known else "0"))
-    return rows
+def _server(statement: bytes) -> list[tuple[bytes, ...]]:
+    """Answers as a server whose cp1250 has one character only, besides ASCII."""
+    found = re.search(rb"SELECT _cp1250'(.*)' s", statement, re.DOTALL)
+    assert found is not None
+    texts = found[1].replace(b"\x80", "€".encode()).replace(b"\x81", b"?")
+    return [(texts, found[1].replace(b"\x81", b"?"))]
 
 
-@given(text=st.text())
-def test_gb18030_of_any_length(text: str) -> None:
-    assert _GB18030(text.encode("gb18030")) == text.replace("\ufffd", "?")
+def test_the_server_converts_many_texts_at_once() -> None:
+    charsets = Charsets(_server)
+    assert charsets.texts("cp1250", [b"a\x80", b"", b"\x81?"]) == ["a€", "", "??"]
+    many = [b"%d\x80" % number * 9 for number in range(12_345)]
+    assert charsets.texts("cp1250", many) == [f"{number}€" * 9 for number in range(12_345)]
+    assert charsets.texts("cp1250", []) == []
+    assert charsets.texts("cp1250", [b""]) == [""]
 
 
-_GB18030 = Charsets(_mysql).decoder("gb18030")
+def test_a_text_with_all_separators_is_converted_alone() -> None:
+    controls = bytes(range(1, 9))
+    texts = Charsets(_server).texts("cp1250", [controls, b"a\x80"])
+    assert texts == [controls.decode(), "a€"]
 
 
 def test_a_key_is_refused_if_its_text_has_other_bytes_too() -> None:
-    def latin(statement: str) -> list[tuple[object, ...]]:
-        return [(f"{n:02X}", chr(n) if n < 129 else "?", "1" if n < 129 else "0")
-                for n in range(256)]  # fmt: skip
-
-    charsets = Charsets(latin)
-    assert charsets.decoder("cp1250")(b"a\x80\x81\x82?") == "a\x80???"
-    key = charsets.decoder("cp1250", key=True)
-    assert key(b"a\x80?") == "a\x80?"
+    charsets = Charsets(_server)
+    assert charsets.texts("cp1250", [b"a\x80?"], key=True) == ["a€?"]
     with pytest.raises(ValueError, match="6181 is not the only cp1250 of its text"):
-        key(b"a\x81")
+        charsets.texts("cp1250", [b"a", b"a\x81"], key=True)

@@ -27,8 +27,8 @@ from streamhouse.mysql.connection import Session
 from streamhouse.mysql.values.types import MySqlColumn
 
 
-def _offline(statement: str) -> list[tuple[object, ...]]:
-    raise AssertionError(f"asks the server: {statement}")
+def _offline(statement: bytes) -> list[tuple[bytes, ...]]:
+    raise AssertionError(f"asks the server: {statement!r}")
 
 
 CONTEXT = decode.Context(Charsets(_offline))

@@ -121,7 +121,7 @@ def test_commits_that_are_not_reported(server: _Server) -> None:
 @pytest.mark.parametrize("prefix", ["rpl_semi_sync_source", "rpl_semi_sync_master"])
 @pytest.mark.parametrize(
     ("enabled", "wait_point", "delay"),
-    [("OFF", "AFTER_SYNC", 0.1), ("ON", "AFTER_COMMIT", 0.1), ("ON", "AFTER_SYNC", None)],
+    [("OFF", "AFTER_SYNC", 1.0), ("ON", "AFTER_COMMIT", 1.0), ("ON", "AFTER_SYNC", None)],
 )
 def test_how_long_commits_are_pending(
     prefix: str, enabled: str, wait_point: str, delay: float | None

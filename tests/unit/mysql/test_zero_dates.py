@@ -40,8 +40,8 @@ from streamhouse.mysql.values.types import (
 )
 
 
-def _offline(statement: str) -> list[tuple[object, ...]]:
-    raise AssertionError(f"asks the server: {statement}")
+def _offline(statement: bytes) -> list[tuple[bytes, ...]]:
+    raise AssertionError(f"asks the server: {statement!r}")
 
 
 COLUMNS = [

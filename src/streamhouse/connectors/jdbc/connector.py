@@ -35,7 +35,6 @@ from streamhouse.connectors.jdbc.reader import JdbcReader
 from streamhouse.connectors.jdbc.statements import Statements, net_changes
 from streamhouse.connectors.jdbc.target import (
     CommitsTable,
-    JdbcTarget,
     TargetTable,
     Transaction,
     Transactions,
@@ -43,6 +42,7 @@ from streamhouse.connectors.jdbc.target import (
 )
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import ConnectError, TableError
+from streamhouse.mysql.options import MySqlOptions
 from streamhouse.sql.plan import Capabilities, TableInfo
 from streamhouse.state.segment import spilled
 
@@ -52,7 +52,7 @@ _CHUNK_ROWS = 262_144
 
 def insert(
     spec: SinkSpec,
-    server: JdbcTarget,
+    server: MySqlOptions,
     options: WriteOptions,
     query_id: str,
     rows: Iterator[pa.RecordBatch],
@@ -78,7 +78,7 @@ class JdbcCommitter(SinkCommitter):
     """
 
     def __init__(
-        self, spec: SinkSpec, server: JdbcTarget, options: WriteOptions, query_id: str
+        self, spec: SinkSpec, server: MySqlOptions, options: WriteOptions, query_id: str
     ) -> None:
         self._server = server
         self._target = load_target(server, spec.columns, spec.primary_key)
@@ -132,7 +132,7 @@ class JdbcCommitter(SinkCommitter):
         upserts, deleted = net_changes(rows, self._target.key)
         for text in self._statements.deletes(deleted):
             transaction.execute(text)
-        for text in self._statements.upserts(upserts):
+        for text in self._statements.inserts(upserts):
             transaction.execute(text)
         if self._target.other_keys:
             self._check_upserts(transaction, upserts.select(list(self._target.key)))
@@ -239,7 +239,9 @@ class _Jdbc(Connector):
         )
 
     def sink(self, spec: SinkSpec) -> Sink:
-        server = JdbcTarget(**vars(parse(spec.options).server))
+        server = parse(spec.options).server
+        privileges = f"SELECT, INSERT, UPDATE, DELETE ON {server.name}"
+        server = replace(server, privileges=privileges)
         given = (spec, server, parse_write(spec.options))
         return Sink(
             lambda *_: CollectingWriter(), partial(JdbcCommitter, *given), partial(insert, *given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl
 
 from streamhouse.errors import OptionError
@@ -62,18 +62,6 @@ _URL = re.compile(
 )
 
 
-class JdbcServer(MySqlOptions):
-    """A server and one of its tables, as the options name them; `repr` hides the password."""
-
-    @property
-    def where(self) -> str:
-        return "the option 'url'"
-
-    @property
-    def grants(self) -> str:
-        return f"GRANT SELECT ON {self.database}.{self.table} TO '{self.username}'"
-
-
 @dataclass(frozen=True)
 class JdbcOptions:
     """The checked options.
@@ -83,7 +71,7 @@ class JdbcOptions:
     no limit); with `cache_missing`, also that a key has no row.
     """
 
-    server: JdbcServer
+    server: MySqlOptions
     cache: bool = False
     max_keys: int = 100_000
     after_write_ms: int | None = None
@@ -137,7 +125,7 @@ def _limit_ms(values: OptionValues, key: str) -> int | None:
     return values.duration_ms(key, 1) if key in values else None
 
 
-def _server(options: Mapping[str, str]) -> JdbcServer:
+def _server(options: Mapping[str, str]) -> MySqlOptions:
     host, port, database, parameters = _address(required(options, "url", WHERE))
     table = required(options, "table-name", WHERE)
     if not database:
@@ -165,7 +153,8 @@ def _server(options: Mapping[str, str]) -> JdbcServer:
             server[key] = parameters[parameter]
     server |= {option.key: options[option.key] for option in TLS_OPTIONS if option.key in options}
     try:
-        return JdbcServer(**vars(parse_server(server)))
+        privileges = f"SELECT ON {database}.{table}"
+        return replace(parse_server(server), where="the option 'url'", privileges=privileges)
     except OptionError as error:
         text = str(error)
         for key, parameter in _FROM_URL.items():

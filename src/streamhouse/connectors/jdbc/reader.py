@@ -16,10 +16,11 @@ import pyarrow as pa
 import pymysql
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.jdbc.options import JdbcServer, ScanOptions
+from streamhouse.connectors.jdbc.options import ScanOptions
 from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.columns import selected_columns, server_zone
 from streamhouse.mysql.connection import Session, close_quietly, connect, readable
+from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import load_columns
 from streamhouse.mysql.values.result_rows import stream_columns
 from streamhouse.mysql.values.rows import RowWriter
@@ -200,7 +201,7 @@ class JdbcReader:
     `TableError`.
     """
 
-    def __init__(self, options: JdbcServer, columns: Sequence[Column] | None = None) -> None:
+    def __init__(self, options: MySqlOptions, columns: Sequence[Column] | None = None) -> None:
         self._options = options
         self._session = Session(options)
         try:
@@ -280,7 +281,7 @@ class JdbcReader:
 
 
 def statement(
-    options: JdbcServer, selects: Sequence[str], names: Sequence[str], keys: Sequence[Key]
+    options: MySqlOptions, selects: Sequence[str], names: Sequence[str], keys: Sequence[Key]
 ) -> tuple[str, list[Any]]:
     """The SELECT for the rows of some keys, and its parameters."""
     # A percent sign in a name must not look like a parameter.
@@ -329,5 +330,5 @@ def _is_exact_number(target: pa.DataType) -> bool:
     return bool(pa.types.is_integer(target) or pa.types.is_decimal(target))
 
 
-def _table(options: JdbcServer) -> str:
+def _table(options: MySqlOptions) -> str:
     return f"{quote(options.database)}.{quote(options.table)}"

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from streamhouse.arrow_batches import LAST, last_positions
 from streamhouse.connectors.jdbc.target import TargetTable
 from streamhouse.errors import TableError
+from streamhouse.mysql.values.dates import texts_of
 from streamhouse.mysql.values.types import MySqlColumn, quote, zoned
 from streamhouse.source import ROW_KIND
 
@@ -19,7 +20,6 @@ _NOTHING = pa.scalar(b"")
 _QUOTE = pa.scalar(b"'")
 _BINARY = pa.scalar(b"_binary'")
 _LOCAL, _INSTANT = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
-_SECONDS_TEXT = len("2024-01-02 03:04:05")
 _TIME_TEXT = len("03:04:05")
 _WHOLE_NUMBERS = ("int", "uint64", "year")
 _EXACT = "DECIMAL(65, 27)"
@@ -152,10 +152,8 @@ def _timestamps(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
         micros = zoned(micros, _INSTANT, zone)
     elif column.family in ("datetime", "date"):
         micros = zoned(micros, _LOCAL, zone)
-    local = micros.cast(pa.int64()).cast(_LOCAL)
     digits = column.fraction if column.family in ("datetime", "timestamp") else 6
-    end = _SECONDS_TEXT + (1 + digits if digits else 0)
-    return pc.utf8_slice_codeunits(local.cast(pa.string()), 0, end).cast(pa.binary())
+    return texts_of(micros, digits).cast(pa.binary())
 
 
 def _times(column: MySqlColumn, values: pa.Array) -> pa.Array:
@@ -295,12 +293,9 @@ class Statements:
         self._key = [column for column in target.columns if column.name in target.key]
 
     def inserts(self, rows: pa.Table) -> Iterator[bytes]:
-        """INSERTs of new rows."""
-        return self._insert_statements(rows, b"")
-
-    def upserts(self, rows: pa.Table) -> Iterator[bytes]:
-        """INSERTs that update the rows whose keys exist."""
-        return self._insert_statements(rows, self._on_duplicate)
+        """INSERTs of rows, which with a key update the rows whose keys exist."""
+        for values in self._row_lists(rows, self._target.columns, self._most_rows):
+            yield self._insert + values + self._on_duplicate
 
     def deletes(self, keys: pa.Table) -> Iterator[bytes]:
         """DELETEs of the rows with these keys."""
@@ -341,10 +336,6 @@ class Statements:
         if key:
             return f"{name} = IF({name} = VALUES({name}), VALUES({name}), {name})"
         return f"{name} = VALUES({name})"
-
-    def _insert_statements(self, rows: pa.Table, suffix: bytes) -> Iterator[bytes]:
-        for values in self._row_lists(rows, self._target.columns, self._most_rows):
-            yield self._insert + values + suffix
 
     def _row_lists(
         self,

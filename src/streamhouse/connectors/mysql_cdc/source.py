@@ -293,7 +293,7 @@ class MySqlSource(Source):
         count = 1
         if not self._options.append_only:
             count = key_group_count(part.changes.position, end, parallelism)
-        return replace(part, chunks=(), as_of=None, lookback=None).divided(count)
+        return replace(part, chunks=(), as_of=None).divided(count)
 
     def _joined(self, part: TablePart) -> TablePart:
         return replace(part, chunks=tuple(joined(part.chunks, self._options.chunk_size)))

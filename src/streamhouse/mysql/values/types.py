@@ -338,11 +338,7 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
         if pa.types.is_date(target):
             return zoned(plain, pa.timestamp("us"), zone).cast(target, safe=False)
         if pa.types.is_string(target):
-            values = zoned(plain, pa.timestamp("us"), zone).cast(pa.int64()).to_pylist()
-            digits = column.fraction
-            return pa.array(
-                [None if v is None else dates.timestamp_text(v, digits) for v in values], target
-            )
+            return dates.texts_of(zoned(plain, pa.timestamp("us"), zone), column.fraction)
     if column.family == "bit" and pa.types.is_string(target):
         one = column.column_type == "bit(1)"
         return pa.array([None if v is None else _bit_text(v, one) for v in plain.to_pylist()])
@@ -355,8 +351,8 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
         values = [None if v is None else int.from_bytes(v, "big") for v in plain.to_pylist()]
         return pa.array(values, target)
     if column.family == "set" and pa.types.is_list(target):
-        values = [None if v is None else v.split(",") if v else [] for v in plain.to_pylist()]
-        return pa.array(values, pa.list_(pa.string())).cast(target)
+        sets = [None if v is None else v.split(",") if v else [] for v in plain.to_pylist()]
+        return pa.array(sets, pa.list_(pa.string())).cast(target)
     if pa.types.is_time(target):
         return pa.array([_day_ms(v) for v in plain.to_pylist()], pa.time32("ms")).cast(target)
     return plain.cast(target)

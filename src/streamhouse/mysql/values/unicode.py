@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable
-from typing import TypeAlias
-
-Decode: TypeAlias = Callable[[bytes], str]
-"""Decodes a text; raises `ValueError` for invalid bytes."""
 
 _CODECS = {
     "utf8": "utf-8",
@@ -27,20 +21,17 @@ _PAIR = re.compile("[\U00010000-\U0010ffff]")
 
 def utf8_text(data: bytes) -> str:
     """Text as the server sends it in UTF-8; an unpaired surrogate reads as `?`."""
-    return _decoded(data, "utf-8", key=False)
+    return unicode_text("utf8mb4", data)
 
 
-def unicode_decoder(charset: str, key: bool) -> Decode:
-    """The decoder of a character set in `UNICODE`.
+def unicode_text(charset: str, data: bytes, key: bool = False) -> str:
+    """Text of a character set in `UNICODE`; raises `ValueError` for invalid bytes.
 
     An unpaired surrogate, which is no character, reads as `?`; with `key`, it is a `ValueError`.
     """
     if charset == "ucs2":
-        return functools.partial(_ucs2, key=key)
-    return functools.partial(_decoded, codec=_CODECS[charset], key=key)
-
-
-def _decoded(data: bytes, codec: str, key: bool) -> str:
+        return _ucs2(data, key)
+    codec = _CODECS[charset]
     try:
         return data.decode(codec)
     except UnicodeDecodeError:

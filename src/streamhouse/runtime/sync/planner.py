@@ -215,7 +215,7 @@ class SyncPlanner(TablesPlanner):
         stale = self._compared(newest.tables, (), newest)
         begin = replace(begin, stale=stale)
         # The next batch compares.
-        return begin if stale else self._chunked(begin, newest.tables, max_rows)
+        return begin if stale else self._chunked(begin, max_rows)
 
     def _next_rows(
         self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
@@ -232,12 +232,9 @@ class SyncPlanner(TablesPlanner):
         stale = self._stale_by_foreign_keys(before, position, added)
         after = replace(at(before, position, binlog_state), stale=stale)
         if not stale:
-            return self._chunked(after, added, max_rows)
-        if before.statements and not self._server.mariadb:
-            # On MySQL, the batch of a reload reads the binlog, too, by the columns at its end.
-            return after
+            return self._chunked(after, max_rows)
         # If there is a new statement, that is followed first.
-        return self._reloaded(after, added) or (None if position == start else after)
+        return self._reloaded(after) or (None if position == start else after)
 
     def _unreadable(
         self,
@@ -264,7 +261,7 @@ class SyncPlanner(TablesPlanner):
             return False
         return bool(self._statements.between(tables, start, self._current(), wait=True))
 
-    def _reloaded(self, after: DatabaseProgress, added: Collection[str]) -> DatabaseProgress | None:
+    def _reloaded(self, after: DatabaseProgress) -> DatabaseProgress | None:
         """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
         tables = self.tables_of(after)
         followed = {table.names for table in tables.values()}
@@ -274,8 +271,6 @@ class SyncPlanner(TablesPlanner):
             rows += sum(table.rows for table in own.values())
             if result.reloaded and rows > self.batch_chunks * self._options.chunk_size:
                 break
-            if not self._server.mariadb and not own.keys().isdisjoint(added):
-                continue
             found = self._discovery.described({table.names for table in own.values()})
             if self._has_statements(own.values(), after.position):
                 continue

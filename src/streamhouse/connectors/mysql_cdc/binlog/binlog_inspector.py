@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged_file_error, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.transactions import other_binlog
 from streamhouse.connectors.mysql_cdc.binlog.xa import (
@@ -202,7 +201,7 @@ class BinlogInspector:
 
 def _identity(options: MySqlOptions, file: str) -> BinlogIdentity:
     with closing(BinlogDump(options, BinlogPosition(file, BINLOG_START))) as dump:
-        for event in dump.events():
-            if event.kind == FORMAT and dump.track.binlog is not None:
-                return dump.track.binlog
-        raise AssertionError("unreachable")
+        for _ in dump.up_to(BinlogPosition(file, BINLOG_START + 1)):
+            pass
+        assert dump.track.binlog is not None
+        return dump.track.binlog

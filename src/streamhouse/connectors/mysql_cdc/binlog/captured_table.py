@@ -7,34 +7,30 @@ from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import TableName
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.table import TableDefinition
+from streamhouse.mysql.table import Server, TableDefinition
 from streamhouse.mysql.values.dates import DateReading
 from streamhouse.mysql.values.types import MySqlColumn
 
 
 @dataclass(frozen=True)
 class CapturedTable:
-    """A table whose changes are captured, and the columns to read, in order.
+    """A table of a server whose changes are captured, and the columns to read, in order.
 
-    `relay`: the folder of a relay log that has the table's changes, if any. `ignores_case`: the
-    server ignores the case of table names. `columns_by_index`: the server does not log the names
-    of columns, so that row events identify columns by their order. `text_keys`: the columns of the
-    key that are written as texts, or not at all; their dates are read as texts.
+    `relay`: the folder of a relay log that has the table's changes, if any. `text_keys`: the
+    columns of the key that are written as texts, or not at all; their dates are read as texts.
     """
 
     options: MySqlOptions
     table: TableDefinition
     columns: tuple[MySqlColumn, ...]
-    mariadb: bool = True
+    server: Server = Server(True, "")
     relay: Path | None = None
-    ignores_case: bool = False
-    columns_by_index: bool = False
     text_keys: frozenset[str] = frozenset()
 
     @property
     def parsed_name(self) -> TableName:
         """The table's name as in parsed statements of its server."""
-        return TableName.parsed(self.table.database, self.table.name, self.ignores_case)
+        return TableName.parsed(self.table.database, self.table.name, self.server.ignores_case)
 
     def date_reading(self, column: MySqlColumn) -> DateReading:
         """How to read dates of a column, which is found by its name."""

@@ -59,7 +59,7 @@ class _FollowedTable:
         body = data[at + _MAP_BODY : end]
         table = self._by_map_body.get(body)
         if table is None:
-            wires = logged_columns(data, at, end, self._captured.mariadb)
+            wires = logged_columns(data, at, end, self._captured.server.mariadb)
             table = self._by_map_body[body] = self._described(wires, where)
         return table
 
@@ -158,15 +158,15 @@ class TablesDecoder:
     ) -> None:
         if kind == QUERY and query_of(data, at, end)[1] in TRANSACTION_CONTROL:
             return
-        table = self._captured
-        statement = statement_of(kind, data, at, end, table.mariadb, table.ignores_case)
+        server = self._captured.server
+        statement = statement_of(kind, data, at, end, server.mariadb, server.ignores_case)
         altered = {index for index, table in enumerate(self._all) if table.take(statement, where)}
         if altered:
             kept = self._by_table_id.items()
             self._by_table_id = {id: found for id, found in kept if found[0] not in altered}
 
     def _names(self, names: bytes) -> bytes:
-        return folded_names(names, self._captured.ignores_case)
+        return folded_names(names, self._captured.server.ignores_case)
 
 
 def table_names(data: bytes, at: int) -> bytes:

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     Step,
     announces_checksums,
 )
+from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.mysql.connection import close_quietly, open_connection, run
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
@@ -27,6 +29,7 @@ from streamhouse.mysql.position import BinlogPosition
 _COM_BINLOG_DUMP = 0x12
 _HEARTBEAT_NANOSECONDS = 1_000_000_000
 _READ_SECONDS = 60
+_STALLED_SECONDS = 20.0
 _BLOCK_BYTES = 256 * 1024
 _LONGEST_PACKET = 0xFFFFFF
 _OK, _EOF = 0x00, 0xFE
@@ -59,12 +62,12 @@ class RawEvent(NamedTuple):
 
 
 class BinlogDump:
-    """The server's binlog from `start` on, as an endless stream of raw events.
+    """The server's binlog from `start` on, as a stream of raw events.
 
     The reader of `pymysqlreplication` creates an object for each event of each table, which takes
     30 to 60 µs; raw events of other tables can be skipped by their length. The server sends a
     heartbeat each second if there is no other event. Compressed events are decompressed. `track`:
-    the position, which `events` advances. Raises PyMySQL's errors; never reconnects.
+    the position, which `up_to` advances. Raises PyMySQL's errors; never reconnects.
 
     One thread reads and closes it; any thread may call `interrupt`.
     """
@@ -73,8 +76,10 @@ class BinlogDump:
         self._connection: pymysql.Connection[Any] = open_connection(
             options, read_timeout=_READ_SECONDS, init_command=_SETTINGS
         )
+        self._address = options.address
         self._buffer = bytearray()
         self._partial = b""
+        self._events = self._all()
         self._closing, self._closed = threading.Lock(), False
         try:
             used = str(run(self._connection, _CHECKSUM)[0][0]).upper()
@@ -100,8 +105,21 @@ class BinlogDump:
                 raise pymysql.err.OperationalError(2013, _LOST)
         return events[0] if len(events) == 1 else b"".join(events)
 
-    def events(self) -> Iterator[RawEvent]:
-        """The events one by one, without end; waits for each. `track` is after the last one."""
+    def up_to(self, end: BinlogPosition) -> Iterator[RawEvent]:
+        """The events up to an end of a transaction that is at `end` or after it; waits for each.
+
+        `track` is after the last one. A later call goes on from there. Raises `DataLossError` if
+        the binlog ends before `end`.
+        """
+        track, last, moved = self.track, self.track.position, time.monotonic()
+        while not (track.between and track.position >= end):
+            yield next(self._events)
+            if track.position != last:
+                last, moved = track.position, time.monotonic()
+            elif time.monotonic() - moved > _STALLED_SECONDS:
+                raise reset_error(self._address, last, end)
+
+    def _all(self) -> Iterator[RawEvent]:
         while True:
             block, at = self.block(), 0
             while at < len(block):

@@ -242,31 +242,27 @@ class _Search:
             return
         with closing(BinlogDump(self._options, start)) as dump:
             track, begin, between = dump.track, start, True
-            for event in dump.events():
-                if begin >= self._end and between:
-                    return
+            for event in dump.up_to(self._end):
                 end = track.position
                 if event.pos and end != begin:
                     ends = track.between and not between
                     yield _Event(event.kind, event.data, event.at, begin, end, event.seconds, ends)
                 begin, between = end, track.between
-                if between and begin >= self._end:
-                    return
 
     def _head(self, file: str) -> tuple[int, GtidSet | None]:
         """When a file was created, and the GTIDs before it (None: the file does not have them)."""
         created = 0
         with closing(BinlogDump(self._options, BinlogPosition(file, BINLOG_START))) as dump:
             track = dump.track
-            for _, kind, _, pos, data, at, _ in dump.events():
+            for _, kind, _, pos, data, at, _ in dump.up_to(self._end):
                 created = track.binlog.created if track.binlog is not None else created
                 if kind == _GTID_LIST and pos:
                     return created, gtid_list(data, at)
                 if kind == _PREVIOUS_GTIDS:
                     return created, previous_gtids(data, at)
-                if kind in GTIDS or not track.between or track.position >= self._end:
-                    return created, None
-            raise AssertionError("unreachable")
+                if kind in GTIDS or not track.between:
+                    break
+        return created, None
 
     def _file_after(self, wanted: GtidSet) -> tuple[str, GtidSet]:
         """The newest file before which all transactions are in a set."""

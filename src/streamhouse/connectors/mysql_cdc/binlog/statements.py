@@ -129,7 +129,7 @@ class StatementCheck:
     def _changes(self, effect: Effect, statement: Statement, where: BinlogPosition) -> Alteration:
         charset = None if self.known is None else self.known.charset
         try:
-            changes = alteration(effect.specs, charset, self._captured.mariadb)
+            changes = alteration(effect.specs, charset, self._captured.server.mariadb)
         except UnclearStatement:
             self._refuse(statement, where, "it is not of a form that is understood")
         if statement.other_types:
@@ -151,7 +151,7 @@ class StatementCheck:
         after = (
             None
             if self.known is None
-            else altered(changes, self.known, complete=self._captured.columns_by_index)
+            else altered(changes, self.known, complete=not self._captured.server.logs_names)
         )
         if found is not None:
             self._refuse_alter(found, after, statement, where)
@@ -189,7 +189,7 @@ class StatementCheck:
         if target == name and not temporary:
             return "changes it"
         if statement.written is not None:
-            fold = str.lower if self._captured.ignores_case else str
+            fold = str.lower if self._captured.server.ignores_case else str
             if name.database not in {fold(written) for written in statement.written}:
                 return None
         if target is None:

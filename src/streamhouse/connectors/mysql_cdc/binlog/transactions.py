@@ -57,8 +57,7 @@ class Transactions:
 
     The first event must be the first one of a transaction, in the binlog `expected` (None: any).
     `prepared`: XA transactions that were prepared earlier. `skipped`: transactions to leave out.
-    `keep_prepared`: also keep the events of large prepared transactions. `server`: for messages.
-    Raises `DataLossError`.
+    `server`: for messages. Raises `DataLossError`.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class Transactions:
         expected: BinlogIdentity | None = None,
         prepared: Mapping[str, BinlogPosition] | None = None,
         skipped: GtidSet | None = None,
-        keep_prepared: bool = False,
     ) -> None:
         self.track = track
         self._event_filter = event_filter
@@ -80,7 +78,7 @@ class Transactions:
         self._group = TransactionBuffer()
         self._followed: set[bytes] = set()
         self._others: set[bytes] = set()
-        self._prepared = _Prepared(prepared or {}, keep_prepared)
+        self._prepared = _Prepared(prepared or {})
 
     @property
     def prepared(self) -> dict[str, BinlogPosition]:
@@ -210,18 +208,14 @@ class Transactions:
 class _Prepared:
     """Prepared XA transactions: where they begin, and their events as far as memory allows."""
 
-    def __init__(self, positions: Mapping[str, BinlogPosition], keep_all: bool) -> None:
+    def __init__(self, positions: Mapping[str, BinlogPosition]) -> None:
         self.positions = dict(positions)
-        self._keep_all = keep_all
         self._groups: OrderedDict[str, TransactionBuffer] = OrderedDict()
         self._bytes = 0
 
     def add(self, xid: str, begin: BinlogPosition, group: TransactionBuffer) -> None:
         self.drop(xid)
         self.positions[xid] = begin
-        if group.spilled and not self._keep_all:
-            group.close()
-            return
         self._groups[xid] = group
         self._bytes += group.memory_bytes
         while self._bytes > _PREPARED_BYTES and len(self._groups) > 1:

@@ -53,7 +53,6 @@ class XaScan:
 
     def __init__(self, options: MySqlOptions, start: BinlogPosition) -> None:
         self._dump = BinlogDump(options, start)
-        self._events = self._dump.events()
         self.prepared: dict[str, BinlogPosition] = {}
         self.decided: dict[str, Step] = {}
 
@@ -64,8 +63,9 @@ class XaScan:
     def advance(self, end: BinlogPosition, file_only: bool = False) -> None:
         """Read up to `end`; with `file_only`, at most to the end of the first file."""
         track = self._dump.track
-        while not (track.between and self.position >= end):
-            file, step = track.file, next(self._events).step
+        file = track.file
+        for event in self._dump.up_to(end):
+            step = event.step
             if step is Step.PREPARE:
                 self.prepared[track.name] = track.group
                 self.decided.pop(track.name, None)
@@ -144,7 +144,7 @@ def _read_group(
 ) -> TransactionBuffer:
     with closing(BinlogDump(options, begin)) as dump:
         server, track = f"MySQL at {options.address}", dump.track
-        transactions = Transactions(track, event_filter, server, keep_prepared=True)
+        transactions = Transactions(track, event_filter, server)
         while True:
             block, at = dump.block(), 0
             while at < len(block):

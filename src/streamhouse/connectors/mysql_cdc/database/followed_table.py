@@ -34,7 +34,8 @@ class _Columns:
 def offset_part(table: TableDefinition | None, captured: CapturedTable) -> dict[str, Any]:
     """The part of an offset that describes the columns; {} if they are not known.
 
-    It has all columns if row events identify them by their order, else those that are read.
+    It has all columns if row events identify them by their order, as where the server does not log
+    their names, else those that are read.
     """
     if table is None:
         return {}
@@ -42,7 +43,7 @@ def offset_part(table: TableDefinition | None, captured: CapturedTable) -> dict[
     columns = tuple(
         column
         for column in table.columns
-        if captured.columns_by_index or column.name.lower() in read
+        if not captured.server.logs_names or column.name.lower() in read
     )
     part: dict[str, Any] = to_json(_Columns(columns, table.charset, table.hidden_in))
     return part
@@ -104,10 +105,8 @@ class FollowedTable:
             options_of(options, self.names),
             self.definition,
             self._read,
-            server.mariadb,
+            server,
             relay,
-            server.ignores_case,
-            not server.logs_names,
             text_keys(
                 (column.name for column in self.definition.key),
                 {column.name: target for column, target in self.arrow_columns},

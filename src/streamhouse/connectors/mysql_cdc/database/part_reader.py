@@ -73,11 +73,10 @@ class TablePart:
     """The changes and rows that a batch reads of one table.
 
     `changes`: the position from which its changes are read, of keys up to `up_to` (None: of all
-    keys); None: it has no changes. `chunks` of the snapshot are read `as_of` a position; for
-    `lookback` see `ChunkReader`. `reload`: the batch compares the rows of all parts of the target
-    with the target's, and deletes rows that MySQL does not have; False: it keeps these; None: it
-    inserts the rows without comparing them. `key_group`: the keys whose changes are read, if
-    several tasks read the table.
+    keys); None: it has no changes. `chunks` of the snapshot are read `as_of` a position. `reload`:
+    the batch compares the rows of all parts of the target with the target's, and deletes rows that
+    MySQL does not have; False: it keeps these; None: it inserts the rows without comparing them.
+    `key_group`: the keys whose changes are read, if several tasks read the table.
     """
 
     table: FollowedTable
@@ -85,7 +84,6 @@ class TablePart:
     up_to: KeyJson | None
     chunks: tuple[Chunk, ...] = ()
     as_of: TablePosition | None = None
-    lookback: TablePosition | None = None
     reload: bool | None = None
     key_group: KeyGroup | None = None
 
@@ -181,12 +179,10 @@ class PartReader:
         captured = part.table.captured_table(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone, self._options.zero_dates)
         if not captured.table.key:
-            with closing(KeylessReader(captured, self._server, as_of, writer)) as keyless:
+            with closing(KeylessReader(captured, as_of, writer)) as keyless:
                 yield from keyless.read()
             return
-        chunks = ChunkReader(
-            captured, self._server, as_of, part.lookback, self._connections, writer
-        )
+        chunks = ChunkReader(captured, as_of, self._connections, writer)
         with closing(chunks) as reader:
             for chunk in part.chunks:
                 yield from reader.read(chunk)
@@ -263,7 +259,6 @@ class SnapshotFilter:
         self._up_to = up_to
         self._space = KeySpace(captured.table)
         self._session = Session(captured.options)
-        self._known: dict[KeyJson, bool] = {}
 
     def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Which rows the snapshot has read; `columns`: those of the key."""
@@ -272,10 +267,10 @@ class SnapshotFilter:
             for (column, reading), array in zip(self._columns, columns, strict=True)
         ]
         keys: list[KeyJson] = list(zip(*values, strict=True))
-        new = [key for key in dict.fromkeys(keys) if key not in self._known]
-        within = self._space.within(new, None, self._up_to, self._session)
-        self._known |= dict(zip(new, within, strict=True))
-        return np.array([self._known[key] for key in keys], np.bool_)
+        some = list(dict.fromkeys(keys))
+        within = self._space.within(some, None, self._up_to, self._session)
+        selected = dict(zip(some, within, strict=True))
+        return np.array([selected[key] for key in keys], np.bool_)
 
     def close(self) -> None:
         self._session.close()

@@ -98,9 +98,7 @@ class ShardsPlanner(TablesPlanner):
             self._binlog.check_prepared(after.position)
         if not self._options.has_snapshot:
             return after
-        after = replace(after, snapshot=dict.fromkeys(tables))
-        # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
-        return self._chunked(after, tables, max_rows)
+        return self._chunked(replace(after, snapshot=dict.fromkeys(tables)), max_rows)
 
     def _startup_progress(self, tables: Tables) -> DatabaseProgress:
         """The current startup position, with the binlog's state and the tables' columns there.
@@ -125,7 +123,7 @@ class ShardsPlanner(TablesPlanner):
         after = replace(after, columns=self._columns_at(before, after.position))
         if added and self._options.startup_mode != "snapshot":
             self._binlog.check_prepared(after.position)
-        return self._chunked(after, added, max_rows)
+        return self._chunked(after, max_rows)
 
     def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
         return replace(super()._advanced(before, end), columns=self._columns_at(before, end))
@@ -162,7 +160,7 @@ class ShardsPlanner(TablesPlanner):
         """
         captured = self._captured_table(table)
         known = table_at(progress.columns.get(table.id, {}), captured.table)
-        if known is not None or not captured.columns_by_index:
+        if known is not None or self._server.logs_names:
             return known
         known = self._current_if_unaltered([table], progress.position).get(table.full_name)
         if known is None:

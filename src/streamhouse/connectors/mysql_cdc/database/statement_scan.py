@@ -1,9 +1,8 @@
-"""Finds statements about tables in the server's binlog."""
+"""Reads ahead in the server's binlog: statements about tables, and where a batch may end."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,14 +10,12 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TRANSACTION_CONTROL
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, RawEvent
 from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY, query_of
-from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.mysql.connection import retried
 from streamhouse.mysql.position import BinlogPosition
 
-_STALLED_SECONDS = 20.0
 _NOWHERE = BinlogPosition("none.0", 0)
 
 
@@ -41,8 +38,8 @@ class StatementLog:
 
     It asks the relay log in the folder `relay`, if there is one, which tables have statements, and
     scans the server's binlog for these. It keeps the statements of the last range, since a planner
-    that is far behind asks for them again after each one. `captured_of` returns what readers of the
-    binlog need of a table.
+    that is far behind asks for them again after each one, and first for the end of a batch.
+    `captured_of` returns what readers of the binlog need of a table.
     """
 
     def __init__(
@@ -51,7 +48,6 @@ class StatementLog:
         self._captured_of, self._relay = captured_of, relay
         self._tables: list[CapturedTable] = []
         self._dump: BinlogDump | None = None
-        self._events: Iterator[RawEvent] = iter(())
         self._names: frozenset[str] = frozenset()
         self._start = self._end = _NOWHERE
         self._found: list[FoundStatement] = []
@@ -75,17 +71,43 @@ class StatementLog:
             return []
         names = frozenset(table.full_name for table in affected)
         if not (names <= self._names and self._start <= start and end <= self._end):
-            self._tables = [self._captured_of(table) for table in affected]
-            options = self._tables[0].options
-            self._found = retried(options, lambda: self._read(start, end), self.close)
-            self._names, self._start, self._end = names, start, end
-            if self._relay is not None:
-                self.close()  # The pipeline has one connection for all tables.
+            self._scan(affected, start, end)
         return [
             event
             for event in self._found
             if start <= event.before and event.after <= end and event.name in names
         ]
+
+    def bounded(
+        self,
+        tables: Sequence[FollowedTable],
+        start: BinlogPosition,
+        end: BinlogPosition,
+        most_bytes: int,
+    ) -> BinlogPosition:
+        """The end of a batch of about `most_bytes` of the binlog, at most up to `end`.
+
+        It is the end of a transaction, which is never split.
+        """
+        if start.file == end.file and end.pos - start.pos <= most_bytes:
+            return end
+        self._scan(tables, start, end, most_bytes)
+        return self._end
+
+    def _scan(
+        self,
+        tables: Sequence[FollowedTable],
+        start: BinlogPosition,
+        end: BinlogPosition,
+        most_bytes: int | None = None,
+    ) -> None:
+        self._tables = [self._captured_of(table) for table in tables]
+        options = self._tables[0].options
+        found = retried(options, lambda: self._read(start, end, most_bytes), self.close)
+        self._found, self._end = found
+        self._names, self._start = frozenset(table.full_name for table in tables), start
+        if self._relay is not None:
+            self.close()  # The pipeline has one connection for all tables.
 
     def close(self) -> None:
         """Close the connection, which is kept for the next range."""
@@ -93,36 +115,36 @@ class StatementLog:
         if dump is not None:
             dump.close()
 
-    def _read(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
+    def _read(
+        self, start: BinlogPosition, end: BinlogPosition, most_bytes: int | None
+    ) -> tuple[list[FoundStatement], BinlogPosition]:
+        """The statements up to `end`, or to the first end of a transaction after `most_bytes`."""
         if self._dump is None or self._dump.track.position != start:
             self.close()
             self._dump = BinlogDump(self._tables[0].options, start)
-            self._events = self._dump.events()
         track = self._dump.track
         found: list[FoundStatement] = []
         opened: list[tuple[BinlogPosition, Statement, CapturedTable]] = []
-        before, moved = start, time.monotonic()
-        while track.position < end:
-            if time.monotonic() - moved > _STALLED_SECONDS:
-                raise reset_error(self._tables[0].options.address, track.position, end)
-            position = track.position
-            opened += [(before, *following) for following in self._next(track.trailer)]
-            if position != track.position:
-                moved = time.monotonic()
+        before, read = start, 0
+        for event in self._dump.up_to(end):
+            opened += [(before, *following) for following in self._statements(event, track.trailer)]
+            read += event.size
             if track.between:
                 before = track.position
                 found += [FoundStatement(one, text, before, table) for one, text, table in opened]
                 opened = []
-        return found
+                if most_bytes is not None and read > most_bytes and before > start:
+                    break
+        return found, before
 
-    def _next(self, trailer: int) -> list[tuple[Statement, CapturedTable]]:
-        """Read one event; returns its statement with each table that the statement concerns."""
-        _, kind, size, _, data, at, _ = next(self._events)
+    def _statements(self, event: RawEvent, trailer: int) -> list[tuple[Statement, CapturedTable]]:
+        """The statement of an event, with each table that it concerns."""
+        _, kind, size, _, data, at, _ = event
         end = at + size - trailer
         if kind != QUERY or query_of(data, at, end)[1] in TRANSACTION_CONTROL:
             return []
-        first = self._tables[0]
-        statement = statement_of(kind, data, at, end, first.mariadb, first.ignores_case)
+        server = self._tables[0].server
+        statement = statement_of(kind, data, at, end, server.mariadb, server.ignores_case)
         return [
             (statement, table)
             for table in self._tables

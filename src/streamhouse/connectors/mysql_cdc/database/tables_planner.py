@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget, reset_error
+from streamhouse.connectors.mysql_cdc.binlog.limits import byte_budget, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
@@ -28,7 +28,7 @@ from streamhouse.errors import AlteredTableError, DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition, BinlogState
-from streamhouse.mysql.table import Server, TableDefinition
+from streamhouse.mysql.table import Server
 from streamhouse.mysql.table_lock import check_lockable
 from streamhouse.source import Offset
 
@@ -200,23 +200,17 @@ class TablesPlanner(ABC):
 
     # -- rows of tables
 
-    def _chunked(
-        self, after: DatabaseProgress, added: Collection[str], max_rows: int | None = None
-    ) -> DatabaseProgress:
-        """A batch with chunks of unread tables, the smallest first.
-
-        On MySQL, `lookback` begins here, and the next batch reads the tables in `added`.
-        """
+    def _chunked(self, after: DatabaseProgress, max_rows: int | None = None) -> DatabaseProgress:
+        """A batch with chunks of unread tables, the smallest first."""
         tables = self.tables_of(after)
-        ready = [id for id in after.snapshot if self._server.mariadb or id not in added]
-        sizes = {id: self._chunk_size(tables[id], max_rows) for id in ready}
+        sizes = {id: self._chunk_size(tables[id], max_rows) for id in after.snapshot}
         most = self.batch_chunks
         if max_rows is not None and sizes:
             most = max(1, min(most, max_rows // min(sizes.values())))
         plan: dict[str, list[Chunk]] = {}
         altered: dict[str, AlteredTableError] = {}
         used = 0.0
-        for id in sorted(ready, key=lambda id: tables[id].rows):
+        for id in sorted(sizes, key=lambda id: tables[id].rows):
             if used >= most:
                 break
             captured, left = self._captured_table(tables[id]), Chunk(after.snapshot[id], None)
@@ -254,13 +248,14 @@ class TablesPlanner(ABC):
         self, before: DatabaseProgress, max_rows: int | None
     ) -> DatabaseProgress | None:
         """The end of a batch of changes; None if there are none."""
-        tables = [table.definition for table in self.tables_of(before).values()]
+        tables = list(self.tables_of(before).values())
+        budget = min([byte_budget(table.definition, max_rows) for table in tables], default=0)
         view = self.relay_log(before)
         log = self._planned_log = None if view is None else view.state()
         if view is None or log is None:
-            end = self._server_end(before.position, tables, max_rows)
+            end = self._server_end(before.position, tables, budget)
         else:
-            end = self._relayed_end(view, log, before.position, tables, max_rows)
+            end = self._relayed_end(view, log, before.position, tables, budget)
         if end == before.position:
             return None
         return self._up_to(*self._next_statements(before, end), end)
@@ -270,8 +265,8 @@ class TablesPlanner(ABC):
         view: RelayView,
         log: RelayState,
         start: BinlogPosition,
-        tables: Sequence[TableDefinition],
-        max_rows: int | None,
+        tables: Sequence[FollowedTable],
+        budget: int,
     ) -> BinlogPosition:
         """The end of a batch that is read from the relay log; `start` if it would have no changes.
 
@@ -285,17 +280,17 @@ class TablesPlanner(ABC):
         if not start < log.end or not (due or changed):
             return start
         self._advanced_at = now
-        budgets = [byte_budget(table, max_rows) for table in tables]
-        return bounded(view.folder, start, log.end, min([BATCH_BYTES, *budgets]))
+        most = min(BATCH_BYTES, budget) if tables else BATCH_BYTES
+        return bounded(view.folder, start, log.end, most)
 
     def _server_end(
-        self, start: BinlogPosition, tables: Sequence[TableDefinition], max_rows: int | None
+        self, start: BinlogPosition, tables: Sequence[FollowedTable], budget: int
     ) -> BinlogPosition:
         """The end of a batch that is read from the server's binlog."""
         current = self._current()
         if current < start and self._stop_at is None:
             raise reset_error(self._options.address, current, start, self._options.name)
-        return bounded_end(self._session, tables[0], start, current, max_rows) if tables else start
+        return self._statements.bounded(tables, start, current, budget) if tables else start
 
     def relay_log(self, progress: DatabaseProgress) -> RelayView | None:
         """The relay log, if it has the changes of all tables after a batch."""
@@ -405,11 +400,7 @@ class TablesPlanner(ABC):
             deletes = after.reloaded[table.target]
             if table.id in after.gone:
                 return TablePart(table, None, None, reload=deletes)
-            lookback = None
-            if before is not None:
-                lookback = TablePosition(before.position, before.binlog_state, table.definition)
-            as_of = self._position(after, table)
-            return TablePart(table, None, None, (ALL_ROWS,), as_of, lookback, deletes)
+            return TablePart(table, None, None, (ALL_ROWS,), self._position(after, table), deletes)
         if table.target in after.stale or table.id in after.gone:
             return None
         low = None if before is None else before.snapshot.get(table.id)
@@ -427,14 +418,12 @@ class TablesPlanner(ABC):
             chunks = self._chunks(table, Chunk(low, after.snapshot.get(table.id)), end)
         if not changes and not chunks:
             return None
-        begin = None if before is None or old is None else self._position(before, old)
         return TablePart(
             table,
-            begin if changes else None,
+            self._position(before, old) if changes and before and old else None,
             None if complete else low,
             tuple(chunks),
             self._position(after, table) if chunks else None,
-            begin if chunks else None,
         )
 
     def _chunks(self, table: FollowedTable, keys: Chunk, end: Offset) -> list[Chunk]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,7 +35,6 @@ from streamhouse.mysql.keys import KeySpace, check_key, escaped, key_select
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import await_commits
 from streamhouse.mysql.position import BinlogPosition, KeyJson
-from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import from_values, key_of_text, key_of_value, to_values
@@ -83,25 +81,20 @@ class ChunkConnections:
 class ChunkReader:
     """Reads chunks as of a position, on an executor; keeps rows of the binlog between chunks.
 
-    `lookback`: an earlier position. MySQL, unlike MariaDB, does not report which transactions a
-    SELECT sees, so that on MySQL, the binlog between the two positions corrects the SELECT, too.
     `connections`: shared with other readers. `writer` converts the rows.
     """
 
     def __init__(
         self,
         captured: CapturedTable,
-        server: Server,
         as_of: TablePosition,
-        lookback: TablePosition | None,
         connections: ChunkConnections,
         writer: RowWriter,
     ) -> None:
         self._captured, self._writer = captured, writer
-        self._server = server
+        self._server = captured.server
         self._as_of = as_of
         self._position = as_of.position
-        self._lookback = lookback
         self._keys = KeySpace(captured.table)
         self._connections = connections
         self._session = self._connections.session
@@ -112,7 +105,6 @@ class ChunkReader:
         self._changed_keys: list[pa.Array] | None = None
         self._reader: Reader | None = None
         self._relayed = True
-        self._lookback_read = False
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """The chunk's rows as of the position, in pieces; a chunk of any size takes little memory.
@@ -230,11 +222,7 @@ class ChunkReader:
             time.sleep(0.005)
 
     def _read_binlog(self, end: BinlogPosition) -> None:
-        def read() -> None:
-            self._read_lookback()
-            self._read_up_to(end)
-
-        retried(self._captured.options, read, self._lost)
+        retried(self._captured.options, lambda: self._read_up_to(end), self._lost)
 
     def _lost(self) -> None:
         """Close the reader, after an error; the server has what the relay log lacks."""
@@ -242,18 +230,6 @@ class ChunkReader:
             self._relayed = not isinstance(self._reader, RelayReader)
             self._reader.close()
             self._reader = None
-
-    def _read_lookback(self) -> None:
-        if self._lookback_read or self._lookback is None or self._server.mariadb:
-            return
-        self._rows_at_position.clear()
-        with closing(
-            open_reader([TableRange(self._captured, self._lookback)], self._relayed)
-        ) as reader:
-            for rows in changed_rows(reader, self._position):
-                for before, key, row in self._images(rows):
-                    self._rows_at_position[key] = None if before else row
-        self._lookback_read = True
 
     def _read_up_to(self, end: BinlogPosition) -> None:
         if self._reader is None:

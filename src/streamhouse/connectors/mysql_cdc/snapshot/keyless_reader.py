@@ -32,12 +32,11 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
 from streamhouse.mysql.connection import Backoff, Session, close_quietly, connect, run
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
-from streamhouse.mysql.table import Server
 from streamhouse.mysql.table_lock import TableLock
 from streamhouse.mysql.values.dates import DateReading, ZeroDates
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
 from streamhouse.mysql.values.rows import RowWriter
-from streamhouse.mysql.values.types import MySqlColumn, from_texts, quote
+from streamhouse.mysql.values.types import MySqlColumn, from_texts, from_values, quote, to_values
 from streamhouse.progress_timer import ticking
 
 _IN_MEMORY_BYTES = 32 << 20
@@ -52,11 +51,9 @@ class KeylessReader:
     succeeded. So it can start again after a lost connection.
     """
 
-    def __init__(
-        self, captured: CapturedTable, server: Server, as_of: TablePosition, writer: RowWriter
-    ) -> None:
+    def __init__(self, captured: CapturedTable, as_of: TablePosition, writer: RowWriter) -> None:
         self._writer = writer
-        self._captured, self._server, self._as_of = captured, server, as_of
+        self._captured, self._server, self._as_of = captured, captured.server, as_of
         self._options, self._table = captured.options, captured.table
         self._name = f"{quote(self._table.database)}.{quote(self._table.name)}"
         self._session = Session(captured.options)
@@ -214,7 +211,8 @@ class RowDifferences:
         counts = self._counts
         for rows in changes:
             befores = rows.befores().to_pylist()
-            columns = [_comparable(column).to_pylist() for column in rows.columns]
+            pairs = zip(self._columns, rows.columns, strict=True)
+            columns = [to_values(column, _exact(values)) for column, values in pairs]
             for before, row in zip(befores, zip(*columns, strict=True), strict=True):
                 count = counts.get(row, 0) + (1 if before else -1)
                 if count:
@@ -237,12 +235,10 @@ class RowDifferences:
         if not self._surplus:
             return rows
         pairs = zip(self._columns, rows, strict=True)
-        columns = [_comparable(from_texts(column, raw, self._reading)) for column, raw in pairs]
+        columns = [_exact(from_texts(column, raw, self._reading)) for column, raw in pairs]
         if self._values is None:
-            own = zip(*self._surplus, strict=True)
-            self._values = [
-                pa.array(values, column.type) for values, column in zip(own, columns, strict=True)
-            ]
+            own = zip(self._columns, zip(*self._surplus, strict=True), strict=True)
+            self._values = [_exact(_array(column, values)) for column, values in own]
         found = [
             pc.is_in(column, value_set=values)
             for column, values in zip(columns, self._values, strict=True)
@@ -252,7 +248,10 @@ class RowDifferences:
         (indexes,) = np.nonzero(functools.reduce(pc.and_, found).to_numpy(zero_copy_only=False))
         if not len(indexes):
             return rows
-        some = [column.take(pa.array(indexes)).to_pylist() for column in columns]
+        some = [
+            to_values(column, values.take(pa.array(indexes)))
+            for column, values in zip(self._columns, columns, strict=True)
+        ]
         for index, row in zip(indexes, zip(*some, strict=True), strict=True):
             left = self._surplus.get(row, 0)
             if left:
@@ -268,31 +267,18 @@ class RowDifferences:
         rows = [row for row, count in self._counts.items() for _ in range(count)]
         if not rows:
             return []
-        columns = zip(*rows, strict=True)
-        return [
-            _plain(values, column.plain)
-            for values, column in zip(columns, self._columns, strict=True)
-        ]
+        columns = zip(self._columns, zip(*rows, strict=True), strict=True)
+        return [_array(column, values) for column, values in columns]
 
 
-def _comparable(plain: pa.Array) -> pa.Array:
+def _exact(plain: pa.Array) -> pa.Array:
     """A plain array in a type in which `==` compares exact values."""
-    kind = plain.type
-    if pa.types.is_float64(kind):
-        return plain.view(pa.int64())  # -0.0 is not 0.0
-    if pa.types.is_timestamp(kind):
-        return plain.cast(pa.int64())
-    return plain.cast(pa.int32()) if pa.types.is_date32(kind) else plain
+    # -0.0 is not 0.0
+    return plain.view(pa.int64()) if pa.types.is_float64(plain.type) else plain
 
 
-def _plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_float64(kind):
-        return pa.array(values, pa.int64()).view(kind)
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).cast(kind)
-    if pa.types.is_date32(kind):
-        return pa.array(values, pa.int32()).cast(kind)
-    try:
-        return pa.array(values, kind)
-    except pa.ArrowInvalid:
-        return pa.array(values)  # A decimal that has been widened.
+def _array(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
+    """The plain array of values that `to_values` has returned for `_exact` arrays."""
+    if pa.types.is_float64(column.plain):
+        return pa.array(values, pa.int64()).view(column.plain)
+    return from_values(column, values)

@@ -25,7 +25,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     LoggedColumn,
 )
 from streamhouse.errors import SchemaChangeError
-from streamhouse.mysql.charsets import KNOWN, Charsets, charset_of
+from streamhouse.mysql.charsets import Charsets, charset_of
 from streamhouse.mysql.position import START_AGAIN
 from streamhouse.mysql.values.byte_values import geometry_text, inet4_text, inet6_text, uuid_text
 from streamhouse.mysql.values.dates import AS_NULL, DateReading
@@ -190,7 +190,7 @@ def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
 def logged_charset(wire: LoggedColumn, column: MySqlColumn) -> str:
     """The character set that the binlog names, else the column's declared one."""
     charset = column.charset if wire.collation is None else charset_of(wire.collation)
-    if charset in KNOWN:
+    if charset is not None and charset != "binary":
         return charset
     found = f"collation number {wire.collation}" if charset is None else charset
     raise SchemaChangeError(
@@ -219,8 +219,7 @@ def members_of(wire: LoggedColumn, column: MySqlColumn, context: Context) -> lis
                 "a new checkpoint"
             )
         return column.members
-    decode = context.charsets.decoder(logged_charset(wire, column))
-    return [decode(member) for member in wire.members]
+    return context.charsets.texts(logged_charset(wire, column), wire.members)
 
 
 def no_member(column: MySqlColumn) -> SchemaChangeError:

@@ -96,7 +96,7 @@ def logged_columns(data: bytes, at: int, end: int, mariadb: bool) -> list[Logged
     texts = _TEXTS | {FIELD_TYPE.GEOMETRY if mariadb else VECTOR}
     names: list[str | None] = [part.decode() for part in _strings(known.get(_NAMES, b""))]
     names = names or [None] * count
-    signs = _signs(shapes, known.get(_SIGNS), mariadb)
+    signs = _signs(shapes, known.get(_SIGNS))
     collations = _collations(shapes, known, texts)
     members = _members(shapes, known)
     return [
@@ -182,27 +182,11 @@ def _strings(data: bytes) -> Iterator[bytes]:
         at += size
 
 
-def _signs(
-    shapes: Sequence[dict[str, int]], bits: bytes | None, mariadb: bool
-) -> list[bool | None]:
+def _signs(shapes: Sequence[dict[str, int]], bits: bytes | None) -> list[bool | None]:
     if bits is None:
         return [None] * len(shapes)
-    with_years = _signs_of(shapes, bits, _NUMERIC)
-    if mariadb:
-        return with_years
-    # It is not certain whether MySQL writes a bit for YEAR: only signs that are the same in both
-    # cases are known.
-    without = _signs_of(shapes, bits, _NUMERIC - {FIELD_TYPE.YEAR})
-    return [a if a == b else None for a, b in zip(with_years, without, strict=True)]
-
-
-def _signs_of(
-    shapes: Sequence[dict[str, int]], bits: bytes, numeric: frozenset[int]
-) -> list[bool | None]:
-    has_bit = [shape["type"] in numeric for shape in shapes]
-    flags = [bool(byte & 0x80 >> bit) for byte in bits for bit in range(8)]
-    rest = iter(flags)
-    return [next(rest, None) if has_value else None for has_value in has_bit]
+    flags = (bool(byte & 0x80 >> bit) for byte in bits for bit in range(8))
+    return [next(flags, None) if shape["type"] in _NUMERIC else None for shape in shapes]
 
 
 def _collations(

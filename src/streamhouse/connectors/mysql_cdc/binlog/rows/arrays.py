@@ -40,8 +40,8 @@ _NUMBERS = {
     (FIELD_TYPE.LONGLONG, True): "<i8", (FIELD_TYPE.LONGLONG, False): "<u8",
 }  # fmt: skip
 _UTF8 = ("utf8", "utf8mb3", "utf8mb4")
-_ASCII = ("ascii", "latin1")
-"""Character sets whose first 128 bytes are those of ASCII."""
+_OTHER_THAN_ASCII = frozenset({"swe7", "sjis", "ucs2", "utf16", "utf16le", "utf32"})
+"""Character sets in which ASCII's characters have other bytes, too, or other bytes alone."""
 _COMPACT_DIGITS = 18
 _DAY_MICROS = 86_400_000_000
 _EPOCH_MONTH = 1970 * 12
@@ -208,24 +208,22 @@ def _bytes(wire: LoggedColumn) -> ToArray:
 def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
     bytes_of = _bytes(wire)
     charset = decode.logged_charset(wire, column)
-    text_of = context.charsets.decoder(charset, context.in_key)
-
-    def each(raw: bytes) -> str:
-        try:
-            return text_of(raw)
-        except ValueError as error:
-            raise unreadable(column, str(error)) from None
 
     def convert(block: Block, values: Values) -> pa.Array:
         raw = bytes_of(block, values)
-        if charset in _UTF8 or charset in _ASCII:
+        if charset not in _OTHER_THAN_ASCII:
             with contextlib.suppress(pa.ArrowInvalid):
                 texts = raw.cast(pa.string())
                 if charset in _UTF8 or pc.all(pc.string_is_ascii(texts)).as_py() is not False:
                     return texts
         # Each text once: most columns repeat theirs.
         encoded = raw.dictionary_encode()
-        decoded = [each(value) for value in encoded.dictionary.to_pylist()]
+        try:
+            decoded = context.charsets.texts(
+                charset, encoded.dictionary.to_pylist(), context.in_key
+            )
+        except ValueError as error:
+            raise unreadable(column, str(error)) from None
         return pa.array(decoded, pa.string()).take(encoded.indices)
 
     return convert

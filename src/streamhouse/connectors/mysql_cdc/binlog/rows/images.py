@@ -55,10 +55,6 @@ class Block:
         return whole & 0xFFFFFF if size == 3 else whole
 
 
-_FEW = 32
-"""With this many events or fewer, images are found one by one, which is faster."""
-
-
 @dataclass(frozen=True)
 class Values:
     """The values of one column in many images.
@@ -111,7 +107,7 @@ class ImageFinder:
         steps: list[dict[int, Values]] = []
         events: list[IntArray] = []
         live, at, until = np.arange(len(starts)), starts, ends
-        while len(live) > _FEW or (len(live) and not steps):
+        while len(live):
             step, following = self._step(block, at)
             if (following > until).any():
                 raise ValueError("a row is longer than its event")
@@ -120,47 +116,7 @@ class ImageFinder:
             more = following < until
             live, at, until = live[more], following[more], until[more]
         numbers = [np.full(len(event), number) for number, event in enumerate(events)]
-        if len(live):
-            self._rest(block, live, at, until, (steps, events, numbers))
         return self._ordered(steps, np.concatenate(events), np.concatenate(numbers))
-
-    def _rest(
-        self,
-        block: Block,
-        live: IntArray,
-        at: IntArray,
-        until: IntArray,
-        found: tuple[list[dict[int, Values]], list[IntArray], list[IntArray]],
-    ) -> None:
-        """Find the remaining images of a few events one by one, and then all of their columns."""
-        steps, events, numbers = found
-        done = len(steps)
-        offsets = [
-            self._offsets(block.data, int(begin), int(end))
-            for begin, end in zip(at, until, strict=True)
-        ]
-        counts = [len(offset) for offset in offsets]
-        steps.append(self._step(block, np.concatenate(offsets))[0])
-        events.append(np.repeat(live, counts))
-        numbers.append(np.concatenate([np.arange(done, done + count) for count in counts]))
-
-    def _offsets(self, data: bytes, at: int, end: int) -> IntArray:
-        """The offsets of the images of one event."""
-        found, bitmap = [], self._bitmap
-        widths = list(enumerate(self._widths))
-        while at < end:
-            found.append(at)
-            nulls = int.from_bytes(data[at : at + bitmap], "little")
-            at += bitmap
-            for index, (size, length_size) in widths:
-                if nulls and nulls >> index & 1:
-                    continue
-                at += size
-                if length_size:
-                    at += length_size + int.from_bytes(data[at : at + length_size], "little")
-        if at != end:
-            raise ValueError("a row is longer than its event")
-        return np.array(found, np.int64)
 
     def _step(self, block: Block, at: IntArray) -> tuple[dict[int, Values], IntArray]:
         """The columns of the images at some offsets, and where the images end."""
