@@ -82,7 +82,7 @@ class ViewSpec:
 
         If that is another query than at `start`, a keyed table gets all windows anew.
         """
-        return start if self.plan.appends or start.get("view") == view else {}
+        return start if self.plan.keyless or start.get("view") == view else {}
 
     @property
     def tables(self) -> dict[str, TableAddress]:
