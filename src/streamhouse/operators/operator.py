@@ -143,9 +143,10 @@ class Operator(ABC):
         return any("getvariable('now')" in sql.lower() for sql in self.expressions)
 
     @property
-    def ordered(self) -> bool:
-        """Whether its result depends on the order in which its input's rows arrive."""
-        return False
+    def ordered(self) -> str:
+        """Why its result depends on the order in which its input's rows arrive; empty if it does
+        not."""
+        return ""
 
     @property
     def reduced(self) -> bool:
@@ -206,7 +207,9 @@ class Operator(ABC):
         """Why any change touches the whole result; empty if it does not."""
         if self.timed:
             return _TIME
-        return "" if self.partitions is not None else "any row of its input may concern all others"
+        if self.ordered or self.partitions is not None:
+            return self.ordered
+        return "any row of its input may concern all others"
 
     @abstractmethod
     def whole(self, inputs: Sequence[str]) -> str:
