@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -121,6 +121,16 @@ class Operator(ABC):
         A wrong key silently loses rows of a view, so an operator states none in doubt.
         """
         return frozenset()
+
+    def has_key(self, columns: Collection[str]) -> bool:
+        """Whether no two rows have the same values in these columns."""
+        return any(key.issubset(columns) for key in self.keys)
+
+    @property
+    def shortest_key(self) -> tuple[str, ...] | None:
+        """The key with the fewest columns, in the order of their names; None without a key."""
+        keys = (tuple(sorted(key)) for key in self.keys)
+        return min(keys, key=lambda key: (len(key), key), default=None)
 
     @cached_property
     def not_null(self) -> frozenset[str]:

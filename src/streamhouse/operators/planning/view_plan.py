@@ -125,7 +125,7 @@ def plan_view(
     inferred = _best_key(result)
     stored_key = tuple(key) or _storable(inferred, columns)
     if stored_key:
-        sink = Sink(result, stored_key, _covers(result, stored_key))
+        sink = Sink(result, stored_key, result.has_key(stored_key))
     else:
         keyed = [column.type for column in columns if column.name in (inferred or ())]
         plain = bool(keyed) and all(kind.startswith(_PLAIN) for kind in keyed)
@@ -164,7 +164,7 @@ def plan_view_into(
             f"{target.name[-1]}; add window_end to the SELECT and to the table"
         )
     key = target.primary_key
-    sink = Sink(result, key, not key or _covers(result, key))
+    sink = Sink(result, key, not key or result.has_key(key))
     return replace(_plan(analyzed, bounded, target.columns, sink), windows=windows)
 
 
@@ -223,11 +223,6 @@ def _storable(key: tuple[str, ...] | None, columns: Sequence[Column]) -> tuple[s
     ):
         return ()
     return tuple(column.name for column in columns if column.name in key)
-
-
-def _covers(result: Operator, key: Sequence[str]) -> bool:
-    """Whether no two rows of the result have the same values in `key`."""
-    return any(found <= set(key) for found in result.keys)
 
 
 def _plan(

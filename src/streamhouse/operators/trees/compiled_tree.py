@@ -238,9 +238,9 @@ def _is_inexact(operator: Operator) -> bool:
 
 def _result(operator: Operator) -> Arrangement:
     """The result by its key, or by partition: a change has all rows of each partition."""
-    unique = sorted(operator.keys, key=lambda key: (len(key), sorted(key)))
-    by = tuple(f"{INPUT}.{quote(name)}" for name in sorted(unique[0])) if unique else ()
-    if not unique and isinstance(operator, WindowFunction):
+    unique = operator.shortest_key
+    by = tuple(f"{INPUT}.{quote(name)}" for name in unique or ())
+    if unique is None and isinstance(operator, WindowFunction):
         (by,) = operator.partitions or ((),)
     sql = f"SELECT {keys(by)} FROM _rows AS {INPUT}"
     described = describe(sql, {"_rows": operator.types}) if by else []
