@@ -23,9 +23,10 @@ from __future__ import annotations
 import enum
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TypeAlias
 
 from streamhouse.sql.expressions import binder
@@ -178,7 +179,7 @@ class Operator(ABC):
 
         Rows of different values (nulls being equal) never affect the same row of the result.
         """
-        return None
+        return None if self.inputs else ()
 
     @property
     def keeps(self) -> tuple[Kept, ...]:
@@ -353,6 +354,22 @@ def walk(root: Operator) -> Iterator[Operator]:
             yield operator
 
     yield from visit(root)
+
+
+def whole_sql(root: Operator, known: Mapping[int, str] = MappingProxyType({})) -> str:
+    """The SQL of a tree's result; `known` are the relations of operators' results, by their id."""
+    names, parts = dict(known), list[str]()
+
+    def visit(operator: Operator) -> str:
+        if id(operator) not in names:
+            sql = operator.whole([visit(each) for each in operator.inputs])
+            names[id(operator)] = f"_op_{len(parts)}"
+            parts.append(f"{names[id(operator)]} AS ({sql})")
+        return names[id(operator)]
+
+    name = visit(root)
+    with_ = f"WITH {', '.join(parts)} " if parts else ""
+    return f"{with_}SELECT * FROM {name}"
 
 
 def retraction(root: Operator) -> Operator | None:

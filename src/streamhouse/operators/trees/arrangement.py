@@ -15,9 +15,8 @@ from functools import cached_property
 
 import duckdb
 
-from streamhouse.operators.operator import WEIGHT, Operator, plain, walk
+from streamhouse.operators.operator import WEIGHT, Operator, plain, walk, whole_sql
 from streamhouse.operators.scan import Scan
-from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.segment import COUNT, HASH
 
