@@ -15,7 +15,7 @@ from tests.documents import DOCUMENTS, GUIDES, ROOT, Block, blocks, code_words, 
 from streamhouse.cli.main import COMMANDS
 from streamhouse.connectors.registry import check_declaration, declared
 from streamhouse.errors import NotStreamedError, TableError
-from streamhouse.operators.planning.view_plan import plan_view
+from streamhouse.operators.planning.view_plan import plan_view, plan_view_into
 from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.paimon.spark import options
 from streamhouse.sql import functions
@@ -85,7 +85,7 @@ class Scratch(Resolver):
                 except NotStreamedError:
                     if target.primary_key:
                         raise
-                    plan_view(statement.query, self, statement.columns, closed=True)
+                    plan_view_into(statement.query, self, target, statement.columns, closed=True)
                 return 1
             case Select():
                 plan_stream_queries(statement.query, self)

@@ -100,8 +100,8 @@ class Aggregate(Unary):
         return f"{', '.join(called) or 'GROUP BY'} changes when rows are added"
 
     @property
-    def ordered(self) -> bool:
-        return self.in_order
+    def ordered(self) -> str:
+        return "an aggregate depends on the order of rows" if self.in_order else ""
 
     @property
     def reduced(self) -> bool:
@@ -117,12 +117,6 @@ class Aggregate(Unary):
     def _names(self) -> tuple[str, ...]:
         """The columns `by`, of the result and of `values`."""
         return tuple(f"{INPUT}.{quote(item.name)}" for item in self.by)
-
-    @property
-    def recomputed(self) -> str:
-        if self.timed:
-            return super().recomputed
-        return "an aggregate depends on the order of rows" if self.in_order else ""
 
     @property
     def keeps(self) -> tuple[Kept, ...]:

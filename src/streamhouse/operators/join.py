@@ -17,7 +17,6 @@ from streamhouse.operators.operator import (
     Emits,
     Kept,
     Key,
-    Operator,
     keys,
     plain,
 )  # fmt: skip
@@ -98,9 +97,9 @@ class Join(Binary):
             return frozenset(key for key in pairs if key and key <= left.not_null | right.not_null)
         found = set(pairs)
         equal = [each for each in self.equalities if each.exact]
-        if self.single or _has_key(right, {each.right_column for each in equal}):
+        if self.single or right.has_key({each.right_column for each in equal}):
             found |= left.keys
-        if kind is not JoinKind.LEFT and _has_key(left, {each.left_column for each in equal}):
+        if kind is not JoinKind.LEFT and left.has_key({each.left_column for each in equal}):
             found |= right.keys
         return frozenset(found)
 
@@ -265,7 +264,3 @@ class Join(Binary):
         if not self.condition:
             return "cross join"
         return plain(f"{self.kind.lower()} join on {self.condition}")
-
-
-def _has_key(operator: Operator, columns: set[str]) -> bool:
-    return any(key <= columns for key in operator.keys)

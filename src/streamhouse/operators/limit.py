@@ -112,13 +112,9 @@ class Limit(FirstRows):
         return "LIMIT loses rows when others take their places"
 
     @property
-    def ordered(self) -> bool:
-        return self.in_order
-
-    @property
-    def recomputed(self) -> str:
+    def ordered(self) -> str:
         reason = "LIMIT depends on the order of rows that are alike in ORDER BY"
-        return super().recomputed or (reason if self.in_order else "")
+        return reason if self.in_order else ""
 
     @property
     def reduced(self) -> bool:

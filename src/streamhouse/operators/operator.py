@@ -23,9 +23,10 @@ from __future__ import annotations
 import enum
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TypeAlias
 
 from streamhouse.sql.expressions import binder
@@ -122,6 +123,16 @@ class Operator(ABC):
         """
         return frozenset()
 
+    def has_key(self, columns: Collection[str]) -> bool:
+        """Whether no two rows have the same values in these columns."""
+        return any(key.issubset(columns) for key in self.keys)
+
+    @property
+    def shortest_key(self) -> tuple[str, ...] | None:
+        """The key with the fewest columns, in the order of their names; None without a key."""
+        keys = (tuple(sorted(key)) for key in self.keys)
+        return min(keys, key=lambda key: (len(key), key), default=None)
+
     @cached_property
     def not_null(self) -> frozenset[str]:
         """Columns that are never null."""
@@ -143,9 +154,10 @@ class Operator(ABC):
         return any("getvariable('now')" in sql.lower() for sql in self.expressions)
 
     @property
-    def ordered(self) -> bool:
-        """Whether its result depends on the order in which its input's rows arrive."""
-        return False
+    def ordered(self) -> str:
+        """Why its result depends on the order in which its input's rows arrive; empty if it does
+        not."""
+        return ""
 
     @property
     def reduced(self) -> bool:
@@ -167,7 +179,7 @@ class Operator(ABC):
 
         Rows of different values (nulls being equal) never affect the same row of the result.
         """
-        return None
+        return None if self.inputs else ()
 
     @property
     def keeps(self) -> tuple[Kept, ...]:
@@ -206,7 +218,9 @@ class Operator(ABC):
         """Why any change touches the whole result; empty if it does not."""
         if self.timed:
             return _TIME
-        return "" if self.partitions is not None else "any row of its input may concern all others"
+        if self.ordered or self.partitions is not None:
+            return self.ordered
+        return "any row of its input may concern all others"
 
     @abstractmethod
     def whole(self, inputs: Sequence[str]) -> str:
@@ -340,6 +354,22 @@ def walk(root: Operator) -> Iterator[Operator]:
             yield operator
 
     yield from visit(root)
+
+
+def whole_sql(root: Operator, known: Mapping[int, str] = MappingProxyType({})) -> str:
+    """The SQL of a tree's result; `known` are the relations of operators' results, by their id."""
+    names, parts = dict(known), list[str]()
+
+    def visit(operator: Operator) -> str:
+        if id(operator) not in names:
+            sql = operator.whole([visit(each) for each in operator.inputs])
+            names[id(operator)] = f"_op_{len(parts)}"
+            parts.append(f"{names[id(operator)]} AS ({sql})")
+        return names[id(operator)]
+
+    name = visit(root)
+    with_ = f"WITH {', '.join(parts)} " if parts else ""
+    return f"{with_}SELECT * FROM {name}"
 
 
 def retraction(root: Operator) -> Operator | None:

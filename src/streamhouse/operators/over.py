@@ -42,12 +42,8 @@ class WindowFunction(Unary):
         return f"{self.item.sql.partition('(')[0]} OVER changes when rows are added"
 
     @property
-    def ordered(self) -> bool:
-        return self.in_order
-
-    @property
-    def recomputed(self) -> str:
-        return super().recomputed or (_TIES if self.in_order else "")
+    def ordered(self) -> str:
+        return _TIES if self.in_order else ""
 
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...] | None:

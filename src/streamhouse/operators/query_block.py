@@ -54,8 +54,8 @@ class QueryBlock(Operator):
         return f"the result of a subquery changes when rows are added: {self.reason}"
 
     @property
-    def ordered(self) -> bool:
-        return self.by is None
+    def ordered(self) -> str:
+        return self.reason if self.by is None else ""
 
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...] | None:
@@ -63,7 +63,7 @@ class QueryBlock(Operator):
 
     @property
     def recomputed(self) -> str:
-        return self.reason if self.by is None else super().recomputed
+        return self.ordered or super().recomputed
 
     def whole(self, inputs: Sequence[str]) -> str:
         parts = (

@@ -61,10 +61,6 @@ class Scan(Operator):
         return f"table {'.'.join(self.table.name[-2:])} has updates and deletes"
 
     @property
-    def recomputed(self) -> str:
-        return ""
-
-    @property
     def _read_columns(self) -> str:
         return ", ".join(f"{quote(name)} AS {quote(self.prefix + name)}" for name in self.read)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from streamhouse.operators.operator import INPUT, WEIGHT, Change, Emits, Kept, Key, Unary
-from streamhouse.sql.batch.closed_windows import AFTER
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
@@ -20,8 +19,7 @@ class Sink(Unary):
     `hashed`, if it is not None: the key is `HIDDEN_KEY`, a column that the sink adds. It is a hash
     of these columns, or, if `numbered`, of all columns, with a number for equal rows. `plain`: the
     texts of their values contain no comma, so the key is these texts, which take half the time of
-    a hash. `closed`: the number begins with the watermark of the batch, so that no two batches have
-    the same key.
+    a hash.
     """
 
     key: tuple[str, ...]
@@ -29,7 +27,6 @@ class Sink(Unary):
     hashed: tuple[str, ...] | None = None
     numbered: bool = False
     plain: bool = False
-    closed: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -86,8 +83,6 @@ class Sink(Unary):
         inner = f'SELECT {hashed} AS "__hash", * FROM {relation} AS "made"'
         by = f'PARTITION BY "__hash" ORDER BY {names}'
         number = f" || '-' || (row_number() OVER ({by}))" if self.numbered else ""
-        if self.closed:
-            number = f" || '-' || getvariable('{AFTER}'){number}"
         return (
             f'SELECT "__hash"{number} AS "{HIDDEN_KEY}", {names}{more} FROM ({inner}) AS "hashed"'
         )

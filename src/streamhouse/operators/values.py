@@ -29,10 +29,6 @@ class Values(Operator):
     def expressions(self) -> tuple[str, ...]:
         return tuple(sql for row in self.rows for sql in row)
 
-    @property
-    def recomputed(self) -> str:
-        return "the time passes" if self.timed else ""
-
     def whole(self, inputs: Sequence[str]) -> str:
         rows = ", ".join(f"({', '.join(row) or '1'})" for row in self.rows)
         names = ", ".join(map(quote, self.columns))

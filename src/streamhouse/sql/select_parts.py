@@ -16,6 +16,15 @@ def sources(select: exp.Select) -> list[exp.Expr]:
     return [*([] if from_ is None else [from_.this]), *(join.this for join in joins)]
 
 
+def group_expressions(group: exp.Expr) -> Iterator[exp.Expr]:
+    """The expressions of GROUP BY, also those of its grouping sets."""
+    for node in group.iter_expressions():
+        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple | exp.Paren):
+            yield from group_expressions(node)
+        else:
+            yield node
+
+
 def branches(query: exp.Expr) -> Iterator[exp.Select]:
     """The SELECTs whose rows are those of a query: itself, or the parts of its set operations."""
     inner = query.unnest()

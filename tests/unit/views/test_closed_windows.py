@@ -21,6 +21,7 @@ from tests.unit.views.view_session import ViewSession, bag
 
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.errors import StreamhouseError
+from streamhouse.operators.planning.view_plan import plan_view
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
@@ -37,10 +38,10 @@ from streamhouse.runtime.views.windows.late_changes import COLUMNS
 from streamhouse.runtime.views.windows.late_rows import LateWriter
 from streamhouse.source import Offset
 from streamhouse.sql.parser.windowed_rows import Window
-from streamhouse.sql.plan import Watermark
+from streamhouse.sql.plan import TableInfo, Watermark
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import CreateTable, Insert
-from streamhouse.sql.views.statement import CreateMaterializedView
+from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
 Row = tuple[Any, ...]
 Windowed = tuple[Row, datetime, datetime]
@@ -319,23 +320,24 @@ class ClosedView:
         self.restart()
 
     def restart(self) -> None:
-        session, create = self.session.session, f"CREATE MATERIALIZED VIEW t__view AS {self._query}"
+        session = self.session.session
         session.settings.set("table.exec.source.idle-timeout", f"{IDLE} ms")
+        (statement,) = parse_script(f"INSERT INTO t__view {self._query}")
+        assert isinstance(statement, Insert)
         if self._lateness is not None:
             millis = self._lateness // MILLISECOND
             session.settings.set("table.exec.emit.allow-lateness", f"{millis} ms")
-            create = f"INSERT INTO t__view {self._query}"
-        (statement,) = parse_script(create)
-        if isinstance(statement, Insert):
-            target = session.table(statement.target)
-            planned = plan_insert(session, statement, target)
-            assert isinstance(planned, KeptResult)
-            spec = kept_spec(session, statement, target, planned)
         else:
-            assert isinstance(statement, CreateMaterializedView)
-            session.materialized.create(replace(statement, replace=True, appends=True, closed=True))
-            spec = self.session.spec("t__view")
-        self.spec = replace(spec, query_id=self._id)
+            name = session.full(statement.target)
+            session.materialized.reserved.add(name)
+            columns = plan_view(statement.query, session.materialized.inputs(name)).columns
+            shown = (replace(c, nullable=True) for c in columns if c.name != HIDDEN_KEY)
+            session.tables.keep(TableInfo(name, tuple(shown)))
+        target = session.table(statement.target)
+        planned = plan_insert(session, statement, target)
+        assert isinstance(planned, KeptResult)
+        planned.inputs.create(statement.position)
+        self.spec = replace(kept_spec(session, statement, target, planned), query_id=self._id)
 
     def run(self, now: int, killed: str) -> None:
         with patch("time.time_ns", lambda: now * 1_000_000):
@@ -363,9 +365,8 @@ class ClosedView:
 
     def check_audit(self) -> None:
         """Assert that an audit finds no difference."""
-        session, text = self.session.session, self.spec.select and self.spec.select[0]
-        text = text or session.materialized.existing(session.full(("t__view",))).query
-        comparison = Comparison(session, self.spec, text)
+        assert self.spec.select is not None
+        comparison = Comparison(self.session.session, self.spec, self.spec.select[0])
         assert not comparison.at(self.offset, self._id).differences
 
     def result(self) -> Counter[Any]:

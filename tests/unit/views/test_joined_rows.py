@@ -132,7 +132,7 @@ def test_a_changed_select_does_not_take_the_rows_of_the_former_one(tmp_path: Pat
     shop.do(f"{TABLES} INSERT INTO people VALUES (1, 'x', 1); INSERT INTO orders VALUES (1, 1, 2)")
     view = f"{TABLES} CREATE OR REPLACE MATERIALIZED VIEW view0 AS "
     shop.run(view + select(*case, JOINED))
-    with pytest.raises(TableError, match="has the joined rows of another SELECT"):
+    with pytest.raises(TableError, match="has the rows of another SELECT"):
         shop.run(view + select(*case, JOINED).replace("AVG(o.price)", "AVG(rank_)"))
 
 

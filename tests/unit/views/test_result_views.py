@@ -11,7 +11,7 @@ import pytest
 from tests.integration.runtime.conftest import failing_at
 from tests.unit.runtime.local_pipeline import LocalPipeline
 
-from streamhouse.errors import SqlError, TableError
+from streamhouse.errors import SqlError, StreamhouseError, TableError
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (id INT, customer_id INT, price DECIMAL(10, 2));
@@ -141,6 +141,21 @@ def test_two_pipelines_do_not_keep_one_table(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="result of an INSERT of pipeline 'figures.sql'"):
         shop.run(insert, name="other.sql")
     shop.run(insert)
+
+
+def test_a_renamed_script_does_not_add_a_growing_result_again(tmp_path: Path) -> None:
+    shop = LocalPipeline(tmp_path)
+    shop.do(f"{TABLES} INSERT INTO orders VALUES (1, 1, 3); INSERT INTO regions VALUES (1, 'n')")
+    insert = (
+        f"{TABLES} CREATE TABLE IF NOT EXISTS sums (region STRING PRIMARY KEY NOT ENFORCED, total "
+        "DECIMAL(20, 2)) WITH ('bucket' = '1', 'merge-engine' = 'aggregation', "
+        "'fields.total.aggregate-function' = 'sum'); INSERT INTO sums SELECT r.region, o.price "
+        "FROM orders o JOIN regions r ON o.customer_id = r.customer_id;"
+    )
+    shop.run(insert)
+    with pytest.raises(StreamhouseError, match="which a new query would write again"):
+        shop.run(insert, name="other.sql")
+    assert shop.selected("SELECT * FROM sums") == [("n", 3)]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from streamhouse.runtime.views.task import RefreshTask
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert, Select
-from streamhouse.sql.views.statement import CreateMaterializedView
 
 TABLES = """
 CREATE DATABASE IF NOT EXISTS shop;
@@ -81,12 +80,6 @@ class ViewSession:
         """Create a view; returns its plan."""
         self.run(f"CREATE MATERIALIZED VIEW {name} AS {query}")
         return self._plan(name)
-
-    def create(self, name: str, query: str, *, appends: bool) -> None:
-        """Create a view as the view of an INSERT."""
-        (statement,) = parse_script(f"CREATE MATERIALIZED VIEW {name} AS {query}")
-        assert isinstance(statement, CreateMaterializedView)
-        self.session.materialized.create(replace(statement, appends=appends))
 
     def refresh(self, name: str) -> int:
         """Refresh a view; returns the number of changes."""

@@ -78,8 +78,7 @@ def combined(kind: JoinKind, left: Rows, right: Rows, terms: list[exp.Expr]) -> 
 def _has_key(left: Rows, right: Rows, equalities: Sequence[Equality]) -> bool:
     """Whether rows of one side meet one row of the other at most, by these equalities."""
     columns = {e.left_column for e in equalities}, {e.right_column for e in equalities}
-    sides = zip(columns, (left.operator, right.operator), strict=True)
-    return any(key <= equal for equal, side in sides for key in side.keys)
+    return left.operator.has_key(columns[0]) or right.operator.has_key(columns[1])
 
 
 def _is_nearest(term: exp.Expr, equalities: Sequence[Equality], right: Rows) -> bool:

@@ -24,6 +24,7 @@ from streamhouse.operators.planning.rows import (
 from streamhouse.operators.project import Item
 from streamhouse.sql.batch import total_order
 from streamhouse.sql.expressions.binder import aggregate_names, function_name, is_aggregate_function
+from streamhouse.sql.select_parts import group_expressions
 
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 _RANKS = {"ROW_NUMBER", "RANK", "DENSE_RANK"}
@@ -176,21 +177,9 @@ def _has_sets(group: exp.Group) -> bool:
 
 def _expressions(group: exp.Group | None) -> list[exp.Expr]:
     """The expressions of GROUP BY, also those of its grouping sets."""
-    if group is None:
-        return []
-    found: list[exp.Expr] = []
-
-    def visit(node: exp.Expr) -> None:
-        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple | exp.Paren):
-            for each in node.iter_expressions():
-                visit(each)
-        elif isinstance(node, exp.Literal):
-            raise NotExpressedError("GROUP BY of a literal")
-        else:
-            found.append(node)
-
-    for node in group.iter_expressions():
-        visit(node)
+    found = [] if group is None else list(group_expressions(group))
+    if any(isinstance(each, exp.Literal) for each in found):
+        raise NotExpressedError("GROUP BY of a literal")
     return found
 
 

@@ -49,10 +49,10 @@ class ViewPlan:
 
     `query` gives the table's columns, in order, as one SQL text; `tree` is the same query as
     operators, up to the sink with its key. `timed`: the result depends on the time. `ordered`: it
-    depends on the order of rows, so one thread computes it. `appends`: no row may leave the
-    table. `windows`: each batch appends the rows of the windows that it closes. `untyped` are
-    columns that are NULL in the query. `reason`: why no streaming query computes the SELECT; empty
-    for a materialized view. `zone`: the time zone of its local times.
+    depends on the order of rows, so one thread computes it. `windows`: each batch computes the
+    windows that it closes, or those that may still change. `untyped` are columns that are NULL in
+    the query. `reason`: why no streaming query computes the SELECT; empty for a materialized view.
+    `zone`: the time zone of its local times.
     """
 
     query: BoundedQuery
@@ -61,7 +61,6 @@ class ViewPlan:
     timed: bool
     ordered: bool
     fingerprint: str
-    appends: bool = False
     windows: ClosedWindows | None = None
     untyped: frozenset[str] = frozenset()
     reason: str = ""
@@ -99,16 +98,14 @@ def plan_view(
     resolver: Resolver,
     column_names: Sequence[str] = (),
     key: Sequence[str] = (),
-    closed: bool = False,
 ) -> ViewPlan:
     """Plan a view of its own table: its columns, types and key are inferred.
 
-    `column_names` rename the columns; `key` declares a primary key. `closed`: the view has each
-    window once, after a watermark has closed it. Raises `SqlError` for a query that is wrong, and
-    `UnsupportedSqlError` for one that cannot be kept up to date.
+    `column_names` rename the columns; `key` declares a primary key. Raises `SqlError` for a query
+    that is wrong, and `UnsupportedSqlError` for one that cannot be kept up to date.
     """
     with limited_depth(query):
-        analyzed, windows = _analyzed(query, resolver, closed)
+        analyzed, _ = _analyzed(query, resolver)
         parsed = analyzed.parsed
         output = list(column_names) or analyzed.output
         if len(output) != len(analyzed.output):
@@ -123,27 +120,22 @@ def plan_view(
         named = TableInfo(("view",), tuple(Column(name, kind) for name, kind in kinds))
         final, bounded = planned_into(analyzed, named)
         result = tree_of(final, bounded.scans)
-        if windows is not None:
-            windows = windows.placed(result, seen_query(query, resolver, windows, named))
     never = result.not_null | set(key)
     columns = tuple(replace(column, nullable=column.name not in never) for column in named.columns)
-    # Of rows that leave a window for another one, both windows have a row.
-    inferred = None if closed else _best_key(result)
+    inferred = _best_key(result)
     stored_key = tuple(key) or _storable(inferred, columns)
     if stored_key:
-        sink = Sink(result, stored_key, _covers(result, stored_key))
+        sink = Sink(result, stored_key, result.has_key(stored_key))
     else:
         keyed = [column.type for column in columns if column.name in (inferred or ())]
         plain = bool(keyed) and all(kind.startswith(_PLAIN) for kind in keyed)
-        sink = Sink(result, (HIDDEN_KEY,), True, inferred or (), inferred is None, plain, closed)
+        sink = Sink(result, (HIDDEN_KEY,), True, inferred or (), inferred is None, plain)
         hashed = sink.whole([f"({bounded.sql})"])
         bounded = replace(bounded, sql=hashed, output=sink.columns)
         columns = (Column(HIDDEN_KEY, "STRING", False), *columns)
     types = zip(output, analyzed.types, strict=True)
     untyped = frozenset(name for name, kind in types if kind == NULL)
-    return replace(
-        _plan(analyzed, bounded, columns, sink), untyped=untyped, appends=closed, windows=windows
-    )
+    return replace(_plan(analyzed, bounded, columns, sink), untyped=untyped)
 
 
 def plan_view_into(
@@ -172,13 +164,12 @@ def plan_view_into(
             f"{target.name[-1]}; add window_end to the SELECT and to the table"
         )
     key = target.primary_key
-    sink = Sink(result, key, not key or _covers(result, key))
-    plan = _plan(analyzed, bounded, target.columns, sink)
-    return replace(plan, appends=not key, windows=windows)
+    sink = Sink(result, key, not key or result.has_key(key))
+    return replace(_plan(analyzed, bounded, target.columns, sink), windows=windows)
 
 
 def _analyzed(
-    query: Query, resolver: Resolver, closed: bool
+    query: Query, resolver: Resolver, closed: bool = False
 ) -> tuple[Analyzed, ClosedWindows | None]:
     parsed = names.parse_query(query)
     tree = query_tree(parsed)
@@ -232,11 +223,6 @@ def _storable(key: tuple[str, ...] | None, columns: Sequence[Column]) -> tuple[s
     ):
         return ()
     return tuple(column.name for column in columns if column.name in key)
-
-
-def _covers(result: Operator, key: Sequence[str]) -> bool:
-    """Whether no two rows of the result have the same values in `key`."""
-    return any(found <= set(key) for found in result.keys)
 
 
 def _plan(

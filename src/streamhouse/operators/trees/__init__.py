@@ -1,1 +1,1 @@
-"""What is done with a whole tree: its SQL, its drawing, its execution."""
+"""What is done with a whole tree: its drawing, its execution."""

@@ -46,8 +46,8 @@ def described(operator: Operator) -> str:
 
 
 def _facts(operator: Operator) -> str:
-    keys = sorted(operator.keys, key=lambda key: (len(key), sorted(key)))
-    key = f"key {', '.join(sorted(keys[0])) or 'none: one row'}; " if keys else ""
+    columns = operator.shortest_key
+    key = "" if columns is None else f"key {', '.join(columns) or 'none: one row'}; "
     reason = operator.recomputed or obstacle(operator)
     if reason:
         return f" [{key}emits {operator.emits}; recomputed: {reason}]"
@@ -70,11 +70,7 @@ def _kept(operator: Operator, kept: Kept) -> str:
         return f"{rows}, read for rows that the time changes"
     if kept.rare:
         return f"{rows}, read when a row of the result leaves"
-    return rows if _has_one_row(source) else f"all rows of {rows}"
-
-
-def _has_one_row(operator: Operator) -> bool:
-    return frozenset[str]() in operator.keys
+    return rows if source.has_key(()) else f"all rows of {rows}"
 
 
 def whole_reason(root: Operator) -> str:
@@ -87,7 +83,7 @@ def whole_reason(root: Operator) -> str:
         # A join without an equality reads one side, if the other one changes.
         kept_rows = () if isinstance(each, Join) else each.keeps
         read = (sources[kept.input] for kept in kept_rows if kept.whole)
-        if any(not _has_one_row(source) and not source.reduced for source in read):
+        if any(not source.has_key(()) and not source.reduced for source in read):
             return f"{described(each)}: a change of any row may concern all others"
     return ""
 

@@ -27,12 +27,12 @@ from streamhouse.operators.operator import (
     before,
     same_keys,
     walk,
+    whole_sql,
 )  # fmt: skip
 from streamhouse.operators.operator import keys as keys_of
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.arrangement import Arrangement, hash_of, net
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
-from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.manifest import Segments
 from streamhouse.state.merges import Merge, mergeable, parts

@@ -19,11 +19,10 @@ import pyarrow as pa
 
 from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Limits, Scanner, opened
 from streamhouse.errors import QueryError
-from streamhouse.operators.operator import WEIGHT, Operator, walk
+from streamhouse.operators.operator import WEIGHT, Operator, walk, whole_sql
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.arrangement import net
 from streamhouse.operators.trees.drawing import described
-from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.operators.trees.view_changes import bag_changes, view_changes
 
 if TYPE_CHECKING:

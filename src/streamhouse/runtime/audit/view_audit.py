@@ -284,7 +284,7 @@ class Comparison:
     def _replays(self) -> list[Offset]:
         """The times that late rows were read again, if each has appended what it changed."""
         replays: list[Offset] = self._offset.get("replays", [])
-        return replays if self._spec.plan.appends else []
+        return replays if self._spec.plan.keyless else []
 
     def _scanner(self) -> Scanner:
         """A scanner that also reads the rows that are late at the offset."""
@@ -306,7 +306,7 @@ class Comparison:
     def _written(self) -> Iterator[str]:
         """The relations of the rows that batches have written, in turn between the replays."""
         since, replays = self._since, self._replays
-        last = self._spec.final_at(self._offset) if self._spec.plan.appends else FOREVER
+        last = self._spec.final_at(self._offset) if self._spec.plan.keyless else FOREVER
         ends = [since, *(replay["final"] for replay in replays), last]
         for number, (before, after) in enumerate(pairwise(ends)):
             yield self._sql(number, before, after)

@@ -82,8 +82,8 @@ def continuous_targets(
     with held_notices(draft, notice):
         for planned in plan_script(draft, statements, files):
             own_view = isinstance(planned.statement, CreateMaterializedView)
-            # The next refresh of a view writes what differs, unless rows may only be added.
-            kept = planned.view is not None and (not own_view or planned.view.appends)
+            # The next refresh of a view writes what differs.
+            kept = planned.view is not None and not own_view
             if planned.target is not None and (planned.queries or kept):
                 _collect(targets, draft, planned, planned.target, (name, root))
     return ScriptTargets(

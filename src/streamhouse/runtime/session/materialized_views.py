@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
-from streamhouse.operators.planning.closed_windows import CHANGED_SELECT
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.sql.plan import Name, ResolverAround, TableInfo
@@ -64,14 +63,9 @@ class MaterializedViews:
             raise TableError(f"view {name}: there is a view of that name; DROP VIEW it first")
         inputs = ViewInputTables(self._session, full)
         text = with_full_names(statement.query, inputs.stored_name)
-        stored = StoredView(
-            text, statement.freshness_s, statement.full,
-            appends=statement.appends, closed=statement.closed, zone=inputs.zone,
-        )  # fmt: skip
-        plan = plan_view(
-            statement.query, inputs, statement.columns, statement.primary_key, statement.closed
-        )
-        plan, feeds = replace(plan, appends=statement.appends), inputs.create(statement.position)
+        stored = StoredView(text, statement.freshness_s, statement.full, zone=inputs.zone)
+        plan = plan_view(statement.query, inputs, statement.columns, statement.primary_key)
+        feeds = inputs.create(statement.position)
         if not self._session.has_table(full):
             self._create(statement, full, stored, plan)
             return DefinedView(full, stored, plan, feeds)
@@ -79,12 +73,8 @@ class MaterializedViews:
         if before is None:
             raise TableError(f"'{name}' is a table; give the view another name, or DROP TABLE it")
         stored = replace(stored, suspended=before.suspended)
-        same = self._same_columns(full, plan) and stored == replace(
-            stored, appends=before.appends, closed=before.closed, zone=before.zone
-        )
+        same = self._same_columns(full, plan) and stored.zone == before.zone
         if same and (before.query == stored.query or statement.replace):
-            if stored.closed and before.closed and before.query.split() != stored.query.split():
-                self._session.notice(f"{name}: {CHANGED_SELECT}")
             self._store(full, before, stored)
         elif statement.replace:
             self._catalogs.warehouse(full[0]).drop_table(full[1], full[2])
@@ -214,7 +204,7 @@ class MaterializedViews:
         names = [column.name for column in table.columns if column.name != HIDDEN_KEY]
         key = () if HIDDEN_KEY in table.primary_key else table.primary_key
         resolver = ResolverAround(self._session, stored.zone)
-        plan = plan_view(Query(text, start), resolver, names, key, stored.closed)
+        plan = plan_view(Query(text, start), resolver, names, key)
         if not self._same_columns(full, plan):
             raise TableError(
                 f"view {'.'.join(full[1:])}: a table that it reads was altered, so that its query "

@@ -14,8 +14,8 @@ from streamhouse.runtime.statements.insert_plan import (
     plan_insert,
     plan_select,
 )
-from streamhouse.runtime.statements.result_view import KeptResult, ResultView
-from streamhouse.runtime.statements.staged_join import StagedJoin, staged_join
+from streamhouse.runtime.statements.result_view import KeptResult, ResultView, Staged
+from streamhouse.runtime.statements.staged_join import staged_join
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.syntax import Insert
@@ -38,7 +38,7 @@ def _lines(session: Session, inner: syntax.Statement) -> list[str]:
         return _insert_lines(session, inner)
     if isinstance(inner, syntax.Select):
         queries = plan_select(session, inner)
-        if isinstance(queries, StagedJoin):
+        if isinstance(queries, Staged):
             return _staged_lines(session, queries)
         if isinstance(queries, ResultView):
             return view_lines(queries.create.name, queries.plan)
@@ -57,7 +57,7 @@ def _lines(session: Session, inner: syntax.Statement) -> list[str]:
 def _insert_lines(session: Session, statement: Insert) -> list[str]:
     target = session.table(statement.target)
     queries = plan_insert(session, statement, target)
-    if isinstance(queries, StagedJoin):
+    if isinstance(queries, Staged):
         return _staged_lines(session, queries)
     if isinstance(queries, KeptResult):
         return view_lines(target.name, queries.plan)
@@ -71,7 +71,7 @@ def _insert_lines(session: Session, statement: Insert) -> list[str]:
     return [*lines, sink.replace("`", "'")]
 
 
-def _staged_lines(session: Session, staged: StagedJoin) -> list[str]:
+def _staged_lines(session: Session, staged: Staged) -> list[str]:
     """The plan of the joined rows, and that of what reads them."""
     with staged.drafted(session):
         rest = " ".join(staged.rest.query.text.split())
@@ -89,7 +89,7 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
             "the whole tree again for small tables and large changes"
         )
     if plan.windows is not None:
-        which = "closes" if plan.appends else "finds open, or closed for less than the lateness"
+        which = "closes" if plan.keyless else "finds open, or closed for less than the lateness"
         return [
             *drawn(plan.tree),
             f"windows: each batch computes those that it {which}; the watermark is the least of "

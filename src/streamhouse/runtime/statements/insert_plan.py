@@ -16,10 +16,11 @@ from streamhouse.runtime.statements.result_view import (
     SELECT,
     KeptResult,
     ResultView,
+    Staged,
     kept_result,
     select_view,
 )
-from streamhouse.runtime.statements.staged_join import StagedJoin, staged_join
+from streamhouse.runtime.statements.staged_join import staged_join
 from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
@@ -33,7 +34,7 @@ def is_bounded_query(session: Session, query: Query) -> bool:
 
 def plan_insert(
     session: Session, statement: Insert, target: TableInfo
-) -> list[StreamQuery] | KeptResult | ResultView | StagedJoin:
+) -> list[StreamQuery] | KeptResult | ResultView | Staged:
     """The continuous queries of an INSERT; for a SELECT that has none, what keeps its result.
 
     Raises all errors that need no server and no Spark.
@@ -81,14 +82,14 @@ def plan_insert(
 
 def _staged(
     session: Session, statement: Insert | Select, target: Name, refused: SqlError
-) -> StagedJoin | None:
+) -> Staged | None:
     """What joins the rows of a SELECT first, if it is refused for what it does besides."""
     if not isinstance(refused, UnsupportedSqlError):
         return None
     return staged_join(session, statement, target)
 
 
-def plan_select(session: Session, statement: Select) -> list[StreamQuery] | ResultView | StagedJoin:
+def plan_select(session: Session, statement: Select) -> list[StreamQuery] | ResultView | Staged:
     """The continuous queries of a SELECT; if it has none, what keeps its result."""
     query = statement.query
     try:

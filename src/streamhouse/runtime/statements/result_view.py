@@ -1,7 +1,8 @@
-"""A SELECT that no streaming query computes: a view keeps its result, and a stream reads that.
+"""A SELECT that no streaming query computes: a table keeps its result, and a stream reads that.
 
 So every sink gets the changes of any SELECT on the path that it has for the changelog of a table,
-exactly once where it can (decision 267).
+exactly once where it can (decision 267). A result that only grows is appended to its table; any
+other is kept by a view.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TypeAlias
 
 from streamhouse.connectors import registry
 from streamhouse.errors import (
@@ -35,12 +37,15 @@ from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.syntax import Insert, Query, Select
 from streamhouse.sql.text import ticked
 from streamhouse.sql.views.statement import CreateMaterializedView
-from streamhouse.sql.views.stored_view import keeps_result
+from streamhouse.sql.views.stored_view import APPENDED, is_view, keeps_result
 
 _RAW = "/*+ OPTIONS('scan.remove-normalize' = 'true') */"
 """The changelog of a view is exact as it is written, so it need not be computed again."""
 
+Reader: TypeAlias = Insert | Select | CreateMaterializedView
 _EXACT = {"changelog-producer": "input"}
+_NO_KEY = "the table has no primary key"
+_CHANGING = "Write to a table with a PRIMARY KEY, or CREATE MATERIALIZED VIEW … AS SELECT"
 SELECT: Name = ("", DEFAULT_DATABASE, "select")
 """Stands for the target of a SELECT without INSERT."""
 
@@ -63,9 +68,48 @@ class ResultView:
     plan: ViewPlan
 
 
+@dataclass(frozen=True)
+class Staged:
+    """The statements that stand for another one: `feed` fills `table`, and `rest` reads it.
+
+    `note`: what a user is told of the table.
+    """
+
+    table: TableInfo
+    feed: Insert
+    rest: Reader
+    note: str = ""
+
+    def create(self, session: Session) -> None:
+        """Create the table; raises `TableError` if it has the rows of another SELECT."""
+        if session.has_table(self.table.name):
+            found = session.table(self.table.name)
+            if _shape(found) != _shape(self.table):
+                kind = "MATERIALIZED VIEW" if is_view(found) else "TABLE"
+                raise TableError(
+                    f"table {'.'.join(self.table.name[1:])} has the rows of another SELECT, or "
+                    f"other columns; DROP {kind} it, and run the script once with --from-scratch"
+                )
+        session.tables.keep(self.table)
+        session.materialized.reserved.add(self.table.name)
+
+    @contextmanager
+    def drafted(self, session: Session) -> Iterator[None]:
+        """Let a session plan statements as if the table were there."""
+        tables, reserved = session.tables.temporary, session.materialized.reserved
+        name = self.table.name
+        tables[name] = self.table
+        reserved.add(name)
+        try:
+            yield
+        finally:
+            del tables[name]
+            reserved.discard(name)
+
+
 def kept_result(
     session: Session, statement: Insert, target: TableInfo, refused: SqlError
-) -> ResultView | KeptResult:
+) -> ResultView | KeptResult | Staged:
     """Plan an INSERT that no streaming query computes, for the reason `refused`.
 
     If its SELECT cannot be a view either, raises the view's error, or `refused` if that says what
@@ -76,48 +120,92 @@ def kept_result(
     given = given_columns(target, statement)
     appended = target.connector == "paimon" and not target.primary_key
     if (appended or keeps_result(target)) and not statement.partition:
-        # Several queries may append to a table, and each has input tables of its own.
-        own = session.result_table(result_name(target.name, "view")) if appended else target.name
-        inputs = ViewInputTables(session, own)
-
-        def planned(closed: bool) -> ViewPlan:
-            return plan_view_into(statement.query, inputs, target, given, closed)
-
-        with _refusing(refused):
-            plan = planned(closed=False)
-        if appended and plan.changes_by is not None:
-            with _refusing_changes(statement, _NO_KEY, plan.changes_by):
-                plan = planned(closed=True)
-        elif not appended and lateness_ms(session):
-            try:
-                plan = planned(closed=True)
-            except NoWindowsError:
-                pass
-            except UnsupportedSqlError as why:
-                session.notice(
-                    f"INSERT INTO {'.'.join(statement.target)}: 'table.exec.emit.allow-lateness' "
-                    f"has no effect: {why.message}"
-                )
-        check_view(plan, target, statement.position)
-        return KeptResult(replace(plan, reason=_reason(refused)), inputs, given)
+        return _kept(session, statement, target, given, refused)
     filled = given or tuple(c.name for c in target.columns if not c.virtual)
-    # Of rows with one key most targets have only one, so it must be known which.
     merges = target.options.get("merge-engine") in MERGING_ENGINES
-    key = () if merges else target.primary_key
-    name = result_name(target.name, "view")
-    with _refusing(refused):
-        view = _view(session, statement, name, filled, key)
     only_inserts = _only_inserts(target)
-    if view.plan.changes_by is not None and not target.primary_key:
-        view = _closed(session, statement, name, filled, only_inserts, view.plan.changes_by) or view
-    # A table that merges rows need not take any back if none changes.
-    grows = merges and view.plan.changes_by is None
-    closed = view.plan.windows is not None
-    appends = grows or closed or only_inserts is not None
-    create = replace(view.create, appends=appends, closed=closed)
+    # Of rows with one key most targets have only one, so it must be known which.
+    key = () if merges or only_inserts is not None else target.primary_key
+    view = _view(session, statement, result_name(target.name, "view"), filled, key, refused)
     kinds = {c.name: c.type for c in target.columns if c.name in view.plan.untyped}
-    reader = replace(statement, columns=given, query=_reading(create, statement.query, kinds))
-    return ResultView(create, reader, replace(view.plan, reason=_reason(refused)))
+    reader = replace(statement, columns=given, query=_reading(view, statement.query, kinds))
+    # A table that merges rows need not take any back if none changes.
+    if only_inserts is not None or (merges and view.plan.changes_by is None):
+        return _appended(session, statement, view, reader, refused, only_inserts or _NO_KEY)
+    if not target.primary_key:
+        with suppress(UnsupportedSqlError):
+            return _appended(session, statement, view, reader, refused)
+    return replace(view, reader=reader)
+
+
+def _kept(
+    session: Session,
+    statement: Insert | Select,
+    target: TableInfo,
+    given: tuple[str, ...],
+    refused: SqlError,
+    only_inserts: str = _NO_KEY,
+) -> KeptResult:
+    """Plan the result of a statement in a table that keeps it, or to which it is appended.
+
+    `only_inserts`: why what reads an appended result takes no changes.
+    """
+    inputs = ViewInputTables(session, _owner(session, target))
+
+    def planned(closed: bool) -> ViewPlan:
+        return plan_view_into(statement.query, inputs, target, given, closed)
+
+    with _refusing(refused):
+        plan = planned(closed=False)
+    if plan.keyless and plan.changes_by is not None:
+        with _refusing_changes(statement, only_inserts, plan.changes_by):
+            plan = planned(closed=True)
+    elif not plan.keyless and lateness_ms(session):
+        try:
+            plan = planned(closed=True)
+        except NoWindowsError:
+            pass
+        except UnsupportedSqlError as why:
+            session.notice(
+                f"INSERT INTO {'.'.join(target.name)}: 'table.exec.emit.allow-lateness' has no "
+                f"effect: {why.message}"
+            )
+    check_view(plan, target, statement.position)
+    return KeptResult(replace(plan, reason=_reason(refused)), inputs, given)
+
+
+def _owner(session: Session, target: TableInfo) -> Name:
+    """The name after which the input tables of a result are called.
+
+    Several queries may append to a table, and each has input tables of its own.
+    """
+    own = target.primary_key or target.name in session.materialized.reserved
+    return target.name if own else session.result_table(result_name(target.name, "view"))
+
+
+def _appended(
+    session: Session,
+    statement: Insert | Select,
+    view: ResultView,
+    reader: Insert | Select,
+    refused: SqlError,
+    only_inserts: str = _NO_KEY,
+) -> Staged:
+    """A result in a table of its own, the one of `view`, to which it is appended.
+
+    Raises `UnsupportedSqlError` if rows of the result change, and it has no closed windows.
+    """
+    name, shown = view.create.name, view.plan.columns[view.plan.hidden :]
+    columns = tuple(replace(column, nullable=True) for column in shown)
+    staged = Staged(
+        TableInfo(name, columns),
+        Insert(statement.position, statement.text, name, (), statement.query),
+        reader,
+    )
+    with staged.drafted(session):
+        kept = _kept(session, statement, staged.table, (), refused, only_inserts)
+    text = with_full_names(statement.query, kept.inputs.stored_name)
+    return replace(staged, table=replace(staged.table, options={APPENDED: text}))
 
 
 def kept_spec(session: Session, statement: Insert, target: TableInfo, kept: KeptResult) -> ViewSpec:
@@ -137,54 +225,30 @@ def _reason(refused: SqlError) -> str:
     return refused.message.split(";")[0]
 
 
-_NO_KEY = "the table has no primary key"
-_CHANGING = "Write to a table with a PRIMARY KEY, or CREATE MATERIALIZED VIEW … AS SELECT"
-
-
-def _closed(
-    session: Session,
-    statement: Insert | Select,
-    name: Name,
-    columns: tuple[str, ...],
-    only_inserts: str | None,
-    changing: str,
-) -> ResultView | None:
-    """The view of a result that changes, with its windows once they are closed.
-
-    If there is none, raises `UnsupportedSqlError` for a target that takes inserts only, which says
-    why; returns None for others.
-    """
-    if only_inserts is None or not isinstance(statement, Insert):
-        with suppress(UnsupportedSqlError):
-            return _view(session, statement, name, columns, (), closed=True)
-        return None
-    with _refusing_changes(statement, only_inserts, changing):
-        return _view(session, statement, name, columns, (), closed=True)
-
-
 @contextmanager
-def _refusing_changes(statement: Insert, only_inserts: str, changing: str) -> Iterator[None]:
+def _refusing_changes(
+    statement: Insert | Select, only_inserts: str, changing: str
+) -> Iterator[None]:
     """For a result without closed windows, raise the error that says why it cannot change."""
     try:
         yield
     except UnsupportedSqlError as why:
         waits = "" if isinstance(why, NoWindowsError) else f"; {why.message}"
+        into = f"INSERT INTO {'.'.join(statement.target)}" if isinstance(statement, Insert) else ""
         raise UnsupportedSqlError.at(
             statement.position,
-            f"INSERT INTO {'.'.join(statement.target)}: {only_inserts}, and rows of the result "
-            f"change: {changing}{waits}. {_CHANGING}",
+            f"{into or 'SELECT'}: {only_inserts}, and rows of the result change: {changing}{waits}."
+            f" {_CHANGING}",
         ) from None
 
 
-def select_view(session: Session, statement: Select, refused: SqlError) -> ResultView:
+def select_view(session: Session, statement: Select, refused: SqlError) -> ResultView | Staged:
     """As `kept_result`, for a SELECT that prints its changes."""
-    name = result_name(SELECT, "view")
-    with _refusing(refused):
-        view = _view(session, statement, name, (), ())
-    if view.plan.changes_by is not None:
-        view = _closed(session, statement, name, (), None, view.plan.changes_by) or view
-    reader = replace(statement, query=_reading(view.create, statement.query))
-    return replace(view, reader=reader, plan=replace(view.plan, reason=_reason(refused)))
+    view = _view(session, statement, result_name(SELECT, "view"), (), (), refused)
+    reader = replace(statement, query=_reading(view, statement.query))
+    with suppress(UnsupportedSqlError):
+        return _appended(session, statement, view, reader, refused)
+    return replace(view, reader=reader)
 
 
 @contextmanager
@@ -206,38 +270,27 @@ def _view(
     name: Name,
     columns: tuple[str, ...],
     key: tuple[str, ...],
-    closed: bool = False,
+    refused: SqlError,
 ) -> ResultView:
-    """The view of a result, `session.result_table(name)`; `closed` as for `plan_view`."""
+    """The view of a result, `session.result_table(name)`, which nothing reads yet."""
     full = session.result_table(name)
-    inputs = ViewInputTables(session, full)
-    plan = plan_view(statement.query, inputs, columns, key, closed)
-    return ResultView(
-        CreateMaterializedView(
-            statement.position,
-            statement.text,
-            full,
-            statement.query,
-            columns,
-            key,
-            options=_EXACT,
-            replace=True,
-            appends=closed,
-            closed=closed,
-        ),  # fmt: skip
-        statement,
-        plan,
-    )
+    with _refusing(refused):
+        plan = plan_view(statement.query, ViewInputTables(session, full), columns, key)
+    create = CreateMaterializedView(
+        statement.position, statement.text, full, statement.query, columns, key, options=_EXACT,
+        replace=True,
+    )  # fmt: skip
+    return ResultView(create, statement, replace(plan, reason=_reason(refused)))
 
 
 def _reading(
-    view: CreateMaterializedView, query: Query, kinds: Mapping[str, str] = MappingProxyType({})
+    view: ResultView, query: Query, kinds: Mapping[str, str] = MappingProxyType({})
 ) -> Query:
-    """A SELECT of all columns of a view; `kinds` are the types of those without one."""
-    columns = {name: ticked(name) for name in view.columns}
+    """A SELECT of all columns of a result; `kinds` are the types of those without one."""
+    columns = {name: ticked(name) for name in view.create.columns}
     casts = {name: f"CAST({ticked(name)} AS {kind})" for name, kind in kinds.items()}
     listed = ", ".join((columns | casts).values()) or "*"
-    table = ".".join(map(ticked, view.name))
+    table = ".".join(map(ticked, view.create.name))
     return Query(f"SELECT {listed} FROM {table} {_RAW}", query.position)
 
 
@@ -246,3 +299,8 @@ def _only_inserts(target: TableInfo) -> str | None:
     if target.connector == "paimon":
         return None if target.primary_key else _NO_KEY
     return registry.connector(target.connector).refused_changes(target)
+
+
+def _shape(table: TableInfo) -> tuple[object, ...]:
+    kinds = [(column.name, column.type) for column in table.columns]
+    return kinds, table.primary_key, is_view(table)

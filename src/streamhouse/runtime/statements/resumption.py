@@ -47,7 +47,7 @@ from streamhouse.runtime.state.table_writers import (
 from streamhouse.runtime.statements.result_view import result_name
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
-from streamhouse.sql.views.stored_view import StoredView
+from streamhouse.sql.views.stored_view import APPENDED, StoredView
 
 Notice = Callable[[str], None]
 _RESULT = "result"
@@ -304,9 +304,11 @@ def _source(definition: Mapping[str, Any], target: TableAddress) -> tuple[Any, .
     prefix = ".".join(result_name(("", *split_identifier(target.identifier)), "view")[1:])
     if name.startswith(prefix):
         with suppress(TableError):
-            view = StoredView.of(TableAddress(target.warehouse, name).open().options)
-            if view is not None:
-                return _RESULT, view.query.replace(name.removeprefix(prefix), "")
+            options = TableAddress(target.warehouse, name).open().options
+            view = StoredView.of(options)
+            select = options.get(APPENDED) if view is None else view.query
+            if select is not None:
+                return _RESULT, select.replace(name.removeprefix(prefix), "")
     return source["connector"], name, definition["warehouses"]["source"]
 
 

@@ -6,16 +6,13 @@ a table, which the rest of the SELECT reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 from sqlglot import exp
 
-from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.statements.result_view import result_name
+from streamhouse.runtime.statements.result_view import Reader, Staged, result_name
 from streamhouse.sql import node_errors
 from streamhouse.sql.parser.windowed_rows import WINDOWED, source_rows, windowed_time
 from streamhouse.sql.plan import Column, Name, TableInfo, Watermark
@@ -25,11 +22,10 @@ from streamhouse.sql.resolution.versions import REMOVED, keeping, knows_deletes,
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming.joined_rows import KEPT, JoinedRows, joined_rows
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
-from streamhouse.sql.syntax import Insert, Query, Select
+from streamhouse.sql.syntax import Insert, Query
 from streamhouse.sql.text import span, ticked
-from streamhouse.sql.views.statement import CreateMaterializedView
 
-Reader: TypeAlias = Insert | Select | CreateMaterializedView
+_NOTE = "keeps the rows as they were read, from which the rest of the SELECT is computed"
 _UPSERTS = (
     "'{}' FOR SYSTEM_TIME AS OF a stored time needs the times of deletes, which have a key alone; "
     "let its WATERMARK be FOR a column TIMESTAMP_LTZ(3) METADATA FROM 'timestamp', the time of each"
@@ -42,41 +38,7 @@ _NO_TIME = (
 )
 
 
-@dataclass(frozen=True)
-class StagedJoin:
-    """The statements that stand for another one: `feed` fills `table`, and `rest` reads it."""
-
-    table: TableInfo
-    feed: Insert
-    rest: Reader
-
-    def create(self, session: Session) -> None:
-        """Create the table; raises `TableError` if it has the joined rows of another SELECT."""
-        if session.has_table(self.table.name):
-            found = session.table(self.table.name)
-            if _shape(found) != _shape(self.table):
-                raise TableError(
-                    f"table {'.'.join(self.table.name[1:])} has the joined rows of another SELECT, "
-                    "with other columns; DROP TABLE it, and run the script once with --from-scratch"
-                )
-        session.tables.keep(self.table)
-        session.materialized.reserved.add(self.table.name)
-
-    @contextmanager
-    def drafted(self, session: Session) -> Iterator[None]:
-        """Let a session plan statements as if the table were there."""
-        tables, reserved = session.tables.temporary, session.materialized.reserved
-        name = self.table.name
-        tables[name] = self.table
-        reserved.add(name)
-        try:
-            yield
-        finally:
-            del tables[name]
-            reserved.discard(name)
-
-
-def staged_join(session: Session, statement: Reader, target: Name) -> StagedJoin | None:
+def staged_join(session: Session, statement: Reader, target: Name) -> Staged | None:
     """Split a statement at its first lookup joins; None if it has none, or they cannot be split."""
     joined = joined_rows(statement.query, session) or _timed_rows(statement.query, session)
     if joined is None:
@@ -91,7 +53,7 @@ def staged_join(session: Session, statement: Reader, target: Name) -> StagedJoin
     watermark = Watermark(joined.time, ticked(joined.time)) if joined.time else None
     table = TableInfo(full, columns, (), joined.key, (), options, watermark=watermark)
     feed = Insert(statement.position, statement.text, full, (), joined.query)
-    return StagedJoin(table, feed, replace(statement, query=joined.rest(full)))
+    return Staged(table, feed, replace(statement, query=joined.rest(full)), _NOTE)
 
 
 def _timed_rows(query: Query, session: Session) -> JoinedRows | None:
@@ -121,7 +83,7 @@ def _timed_rows(query: Query, session: Session) -> JoinedRows | None:
     return None
 
 
-def _versioned(session: Session, statement: Reader, target: Name) -> StagedJoin | None:
+def _versioned(session: Session, statement: Reader, target: Name) -> Staged | None:
     """Split a statement at its first table with a key that is joined as of a stored time."""
     parsed = names.parse_query(statement.query)
     for named in names.leaves(parsed.tree):
@@ -150,7 +112,7 @@ def _versions(
     target: Name,
     place: tuple[exp.Table, int],
     table: TableInfo,
-) -> StagedJoin:
+) -> Staged:
     """Split a statement at a table; its `place` has the offset of the query's text, too."""
     (named, base), query = place, statement.query
     version, parts = named.args["version"], [part.meta for part in named.parts]
@@ -171,8 +133,4 @@ def _versions(
     alias = "" if named.alias else f" AS {ticked(named.name)}"
     joined = JoinedRows(flagged, query, {(first, last): f"{KEPT} ", (after, after): alias})
     kept = keeping(full, table, columns)
-    return StagedJoin(kept, feed, replace(statement, query=joined.rest(full)))
-
-
-def _shape(table: TableInfo) -> tuple[object, ...]:
-    return [(column.name, column.type) for column in table.columns], table.primary_key
+    return Staged(kept, feed, replace(statement, query=joined.rest(full)), _NOTE)

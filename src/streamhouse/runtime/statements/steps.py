@@ -13,8 +13,8 @@ from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.runtime.session.ddl import Defined, define
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.insert_plan import is_bounded_query, plan_insert, plan_select
-from streamhouse.runtime.statements.result_view import KeptResult, ResultView
-from streamhouse.runtime.statements.staged_join import StagedJoin, staged_join
+from streamhouse.runtime.statements.result_view import KeptResult, ResultView, Staged
+from streamhouse.runtime.statements.staged_join import staged_join
 from streamhouse.runtime.views.planned import check_view
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import BoundedQuery, Name, StreamQuery, TableInfo
@@ -78,24 +78,19 @@ def _planned(
     session: Session,
     statement: syntax.Insert | syntax.Select | CreateMaterializedView,
     target: TableInfo | None,
-    planned: Sequence[StreamQuery] | KeptResult | ResultView | StagedJoin,
+    planned: Sequence[StreamQuery] | KeptResult | ResultView | Staged,
     note: Note,
 ) -> Iterator[Step]:
     if isinstance(planned, ResultView):
         create = planned.create
-        if create.closed:
-            _note_closed(create.name, note)
-        else:
-            _note_recomputed(create.name, note)
+        _note_recomputed(create.name, note)
         session.materialized.create(create)
         yield from _view(session, create, note)
         yield from steps(session, planned.reader, note)
-    elif isinstance(planned, StagedJoin):
+    elif isinstance(planned, Staged):
         planned.create(session)
-        note(
-            f"{'.'.join(planned.table.name[1:])}: keeps the rows as they were read, from which "
-            "the rest of the SELECT is computed"
-        )
+        if planned.note:
+            note(f"{'.'.join(planned.table.name[1:])}: {planned.note}")
         yield from steps(session, planned.feed, note)
         yield from steps(session, planned.rest, note)
     elif isinstance(planned, KeptResult):

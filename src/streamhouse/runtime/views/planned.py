@@ -63,7 +63,7 @@ def view_spec(
     return ViewSpec(
         plan, inputs, address, freshness_s=freshness_s, strategy=strategy,
         late=tuple(_late_tables(address, plan)), idle_ms=dict(_idle(session, plan, inputs)),
-        lateness_ms=0 if plan.appends else lateness_ms(session),
+        lateness_ms=0 if plan.keyless else lateness_ms(session),
         state_ttl_ms=ttl_ms,
     )  # fmt: skip
 

@@ -15,7 +15,6 @@ from typing import Literal, TypeAlias
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.operators.planning.view_plan import ViewPlan
-from streamhouse.operators.trees.arrangement import Origins
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import files_of
@@ -82,7 +81,7 @@ class ViewSpec:
 
         If that is another query than at `start`, a keyed table gets all windows anew.
         """
-        return start if self.plan.appends or start.get("view") == view else {}
+        return start if self.plan.keyless or start.get("view") == view else {}
 
     @property
     def tables(self) -> dict[str, TableAddress]:
@@ -107,24 +106,11 @@ class ViewSpec:
     @cached_property
     def fingerprint(self) -> str:
         """What is computed, from which columns: a new column has another id than a former one."""
-        scans = self.plan.query.scans
         ids = [
-            [self.origins[scan.relation][1][name] for name in scan.columns]
-            if scan.relation in self.origins
-            else None
-            for scan in scans
+            None if address is None else _column_ids(address, scan)
+            for scan, address in zip(self.plan.query.scans, self.inputs, strict=True)
         ]
         return hashlib.sha256(f"{self.plan.fingerprint} {ids}".encode()).hexdigest()
-
-    @cached_property
-    def origins(self) -> Origins:
-        """Where the tables of its scans are, and the ids of their columns."""
-        scans = zip(self.plan.query.scans, self.inputs, strict=True)
-        return {
-            scan.relation: (table_key(address), column_ids(address.planned()))
-            for scan, address in scans
-            if address is not None
-        }
 
     def open_store(self, segments: bool = True) -> StateStore:
         """The store of kept rows, up to date; `segments` as for `ReplicatedStore.fetch`."""
@@ -186,6 +172,11 @@ class ViewSpec:
     @property
     def task(self) -> str:
         return "streamhouse.runtime.views.task:run"
+
+
+def _column_ids(address: TableAddress, scan: BoundedScan) -> list[int]:
+    ids = column_ids(address.planned())
+    return [ids[name] for name in scan.columns]
 
 
 def table_key(address: TableAddress) -> str:

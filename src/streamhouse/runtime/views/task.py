@@ -38,7 +38,7 @@ from streamhouse.runtime.views.windows.late_changes import NOW_MS, all_recorded,
 from streamhouse.runtime.views.windows.late_rows import LateWriter
 from streamhouse.runtime.views.windows.watermarks import of_later_windows
 from streamhouse.source import Offset, of_kind
-from streamhouse.sql.batch.closed_windows import AFTER, FOREVER, between
+from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.state.segment import StateError
 
@@ -125,9 +125,9 @@ class RefreshTask:
         """The changes as rows of the sink."""
         table, plan, computed = self._spec.target.planned(), self._spec.plan, self._changed
         if plan.windows is not None:
-            computed = self._closed if plan.appends else self._corrected
+            computed = self._closed if plan.keyless else self._corrected
         for kind, batch in computed(table):
-            if plan.appends and kind != "+I":
+            if plan.keyless and kind != "+I":
                 raise DataLossError(
                     "rows leave the result, and its table or what reads it takes inserts only. A "
                     "table of the query was overwritten or truncated, or the query has changed; "
@@ -211,14 +211,6 @@ class RefreshTask:
         task, spec = self._task, self._spec
         assert spec.plan.windows is not None
         before, after = map(spec.final_at, (task.start, task.end))
-        latest = table.latest_snapshot_id()
-        has_rows = latest and table.snapshot(latest).total_record_count != 0
-        has_rows = has_rows and not spec.plan.keyless  # Others may have written these.
-        if not task.start and has_rows and not is_committed(table, spec.query_id, task.batch):
-            raise DataLossError(
-                "it has rows of windows, but its checkpoint is lost, so it is not known which "
-                f"windows come next; {FROM_SCRATCH}"
-            )
         yield from (each for each in self._replayed(table) if each[0] == "+I")
         windows = [late.window for late in spec.plan.windows.late]
         if after is None or (
@@ -254,15 +246,9 @@ class RefreshTask:
 
     def _of_final(self, final: int) -> BoundedQuery:
         """The query of the windows that were final at a watermark, without late rows."""
-        plan = self._spec.plan
-        assert plan.windows is not None and plan.windows.seen is not None
-        query = replace(plan.windows.seen, sql=between(plan.windows.seen.sql, None, final))
-        if not plan.hidden:
-            return query
-        # Equal rows that several batches write have keys of their own.
-        batch = f"'{final}-{self._task.batch}'"
-        sql = plan.tree.whole([f"({query.sql})"]).replace(f"getvariable('{AFTER}')", batch)
-        return replace(query, sql=sql, output=plan.tree.columns)
+        windows = self._spec.plan.windows
+        assert windows is not None and windows.seen is not None
+        return replace(windows.seen, sql=between(windows.seen.sql, None, final))
 
     def _of_windows(self, before: int | None, after: int | None) -> Recompute:
         query = self._spec.plan.query

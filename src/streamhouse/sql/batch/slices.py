@@ -6,7 +6,7 @@ not, since they depend on where they are cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from sqlglot import exp
 
@@ -19,7 +19,7 @@ from streamhouse.sql.expressions.binder import (
 )  # fmt: skip
 from streamhouse.sql.functions.expression_builders import cast, column_of, number, when
 from streamhouse.sql.parser.windowed_rows import SLICE
-from streamhouse.sql.select_parts import conjuncts, sources, with_queries
+from streamhouse.sql.select_parts import conjuncts, group_expressions, sources, with_queries
 
 _COMBINED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.Count: exp.Sum, exp.CountIf: exp.Sum, exp.Sum: exp.Sum, exp.Min: exp.Min, exp.Max: exp.Max,
@@ -50,7 +50,9 @@ class Slices:
 
     def rewrite(self, relations: Relations) -> None:
         """Change the SELECT; `NotSlicedError`, without a change, if that is not possible."""
-        for node in _leaves(self._select.args["group"]):
+        for node in group_expressions(self._select.args["group"]):
+            if isinstance(node, exp.Literal):
+                continue
             if not self._reads_window(node):
                 self._group_by(node)
             elif not self._reads_windows_only(node):
@@ -248,12 +250,3 @@ def _with_children(node: exp.Expr, new: Callable[[exp.Expr], exp.Expr]) -> exp.E
 
 def _nodes(clause: object) -> list[exp.Expr]:
     return clause if isinstance(clause, list) else [clause] if isinstance(clause, exp.Expr) else []
-
-
-def _leaves(group: exp.Expr) -> Iterator[exp.Expr]:
-    """The expressions of GROUP BY, also those of its grouping sets."""
-    for node in group.iter_expressions():
-        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple | exp.Paren):
-            yield from _leaves(node)
-        elif not isinstance(node, exp.Literal):
-            yield node

@@ -20,8 +20,7 @@ class CreateMaterializedView(Statement):
     """CREATE [OR REPLACE] MATERIALIZED VIEW | TABLE … AS query.
 
     `columns` rename the query's columns. `freshness_s` is the least number of seconds between two
-    refreshes; `full`: REFRESH_MODE = FULL. `appends`: rows may only be added, as what reads the
-    view takes inserts only; `closed`: windows once a watermark has closed them.
+    refreshes; `full`: REFRESH_MODE = FULL.
     """
 
     name: Name
@@ -35,8 +34,6 @@ class CreateMaterializedView(Statement):
     full: bool = False
     replace: bool = False
     if_not_exists: bool = False
-    appends: bool = False
-    closed: bool = False
 
 
 def parse_create_materialized_view(cursor: Cursor, replace: bool) -> CreateMaterializedView:

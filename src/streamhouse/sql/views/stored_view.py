@@ -17,7 +17,8 @@ _MODE = "materialized-table.refresh-mode"
 STATUS = "materialized-table.refresh-status"
 _PREFIX = "materialized-table."
 _KIND = f"{_PREFIX}refresh-handler-description"
-_APPENDS, _CLOSED = "only adds rows", "only adds rows, of closed windows"
+APPENDED = _KIND
+"""The option of a table, which is no view, with the SELECT whose result is appended to it."""
 _ZONE = "in the time zone "
 _OTHER_ROWS = ("sequence.field", "rowkind.field", "ignore-delete", "ignore-update-before")
 """Options with which a table has other rows than those that were written last."""
@@ -29,17 +30,13 @@ class StoredView:
     """A view's definition: its query with full names of all tables, and how it is refreshed.
 
     `freshness_s` is the least number of seconds between two refreshes. A `full` view is refreshed
-    by each run once; a `suspended` one is not refreshed; of one that `appends` no row may leave. A
-    `closed` one appends windows when a watermark has closed them. `zone`: the time zone of its
-    times.
+    by each run once; a `suspended` one is not refreshed. `zone`: the time zone of its times.
     """
 
     query: str
     freshness_s: float = 0.0
     full: bool = False
     suspended: bool = False
-    appends: bool = False
-    closed: bool = False
     zone: str = UTC
 
     @classmethod
@@ -47,30 +44,25 @@ class StoredView:
         """The view that a table's options define; None for an ordinary table."""
         if QUERY not in options:
             return None
-        kind, _, zone = options.get(_KIND, "").partition(_ZONE)
-        kind = kind.removesuffix("; ")
+        _, _, zone = options.get(_KIND, "").partition(_ZONE)
         return cls(
             options[QUERY],
             float(options.get(FRESHNESS, "0")),
             options.get(_MODE) == "FULL",
             options.get(STATUS) == "SUSPENDED",
-            kind in (_APPENDS, _CLOSED),
-            kind == _CLOSED,
             zone or UTC,
         )
 
     @property
     def options(self) -> dict[str, str]:
         """The options that store the view."""
-        kinds = [_CLOSED if self.closed else _APPENDS] if self.appends else []
-        kinds += [_ZONE + self.zone] if self.zone != UTC else []
         return {
             QUERY: self.query,
             FRESHNESS: f"{self.freshness_s:g}",
             _UNIT: "SECOND",
             _MODE: "FULL" if self.full else "CONTINUOUS",
             STATUS: "SUSPENDED" if self.suspended else "ACTIVATED",
-            **({_KIND: "; ".join(kinds)} if kinds else {}),
+            **({_KIND: _ZONE + self.zone} if self.zone != UTC else {}),
         }
 
 
@@ -112,10 +104,9 @@ def shown_columns(columns: tuple[Column, ...], options: Mapping[str, str]) -> tu
 def as_readers_see_it(info: TableInfo) -> TableInfo:
     """A view's table with its shown columns, which no statement can write; other tables as given.
 
-    Its stream has updates and deletes, whether or not readers see its key, unless it only appends.
+    Its stream has updates and deletes, whether or not readers see its key.
     """
-    stored = StoredView.of(info.options)
-    if stored is None:
+    if not is_view(info):
         return info
     hidden = info.primary_key == (HIDDEN_KEY,)
     return replace(
@@ -123,5 +114,5 @@ def as_readers_see_it(info: TableInfo) -> TableInfo:
         columns=shown_columns(info.columns, info.options),
         primary_key=() if hidden else info.primary_key,
         options={k: v for k, v in info.options.items() if not k.startswith(_PREFIX) or k == QUERY},
-        capabilities=replace(_READ_ONLY, changelog=not stored.appends),
+        capabilities=_READ_ONLY,
     )

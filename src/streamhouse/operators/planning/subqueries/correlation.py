@@ -55,7 +55,7 @@ def for_all(
 
 def single(operator: Operator, by: list[str]) -> Operator:
     """The one row for each value of the columns `by`; an error if there are several."""
-    if any(key <= {*by} for key in operator.keys):
+    if operator.has_key(by):
         return operator
     items, values = tuple(map(Item.of, by)), [c for c in operator.columns if c not in by]
     count = exp.Count(this=exp.Star())

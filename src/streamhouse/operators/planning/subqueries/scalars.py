@@ -28,7 +28,7 @@ from streamhouse.operators.project import Item, Project
 
 def beside(rows: Rows, operator: Operator, name: str) -> tuple[Rows, exp.Expr]:
     """The rows with the value of a scalar subquery that reads none of their columns."""
-    if frozenset[str]() not in operator.keys:
+    if not operator.has_key(()):
         operator = single(operator, [])
     scalar = checked(Project(operator, (Item.of(operator.columns[0], name),)))
     while isinstance(operator, Project):
@@ -109,6 +109,6 @@ def looked_up(rows: Rows, right: Operator, outside: list[exp.Expr], name: str) -
         )
         for n, node in enumerate(outside)
     )  # fmt: skip
-    if not any(key <= {each.right_column for each in equalities} for key in right.keys):
+    if not right.has_key({each.right_column for each in equalities}):
         raise NotExpressedError("a scalar subquery that may have several rows")
     return Rows(checked(Join(rows.operator, right, JoinKind.LEFT, equalities)), rows.names)
