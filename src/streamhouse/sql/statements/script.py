@@ -122,7 +122,7 @@ def _create(cursor: Cursor) -> Statement:
     cursor.expect("CREATE")
     if cursor.accept("CATALOG"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-        name = elements.identifier(cursor, "the catalog's name")
+        name = cursor.identifier("the catalog's name")
         if cursor.at("COMMENT"):
             cursor.unsupported("a catalog takes no COMMENT; leave it out")
         cursor.expect("WITH")
@@ -132,7 +132,7 @@ def _create(cursor: Cursor) -> Statement:
     if cursor.accept("DATABASE"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
         full = elements.dotted_name(cursor, "the database's name")
-        comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
+        comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
         if cursor.at("WITH"):
             cursor.unsupported("options of a database are not supported; leave out WITH (…)")
         cursor.end("COMMENT or the end of the statement (;)")
@@ -190,7 +190,7 @@ def _use(cursor: Cursor) -> Statement:
         cursor.unsupported("USE MODULES is not supported; leave it out")
     if cursor.at("CATALOG") and cursor.peek(1) != ".":
         cursor.take()
-        catalog = elements.identifier(cursor, "the catalog's name")
+        catalog = cursor.identifier("the catalog's name")
         cursor.end()
         return UseCatalog(*cursor.place, catalog)
     name = elements.dotted_name(cursor, "the database's name")
@@ -270,7 +270,7 @@ def _show(cursor: Cursor) -> Statement:
     like = None
     if listed and cursor.peek() in ("LIKE", "ILIKE"):
         flags = "(?is)" if cursor.take().text.upper() == "ILIKE" else "(?s)"
-        pattern = re.escape(elements.string(cursor, "a pattern such as 'a%'"))
+        pattern = re.escape(cursor.string("a pattern such as 'a%'"))
         like = flags + pattern.replace("%", ".*").replace("_", ".")
     elif unlike:
         cursor.fail("expected LIKE")
