@@ -68,43 +68,37 @@ def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
     return statements
 
 
+_STATEMENT_SET = re.compile(
+    r"BEGIN STATEMENT SET\b|(EXECUTE|EXPLAIN) (\w+ )*?STATEMENT SET BEGIN\b(?! END)"
+)
+"""The first words of a statement set, which semicolons do not end."""
+
+
 def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
     """The tokens of each statement; a statement set is one statement."""
-    statements: list[list[Token]] = [[]]
-    inside = False
+    parts: list[list[Token]] = [[]]
     for token in tokens:
-        current = statements[-1]
-        if token.token_type == TokenType.SEMICOLON and not inside:
-            statements.append([])
-            continue
-        current.append(token)
-        inside = not _ends_statement_set(current) if inside else _begins_statement_set(current)
+        parts[-1].append(token)
+        if token.token_type == TokenType.SEMICOLON:
+            parts.append([])
+    statements: list[list[Token]] = []
+    inside = False
+    for part in parts:
+        words = " ".join(token.text.upper() for token in part[:8])
+        if inside:
+            statements[-1] += part
+            inside = not words.startswith("END")
+        else:
+            statements.append(part)
+            inside = _STATEMENT_SET.match(words) is not None
     if inside:
-        first = statements[-1][0]
-        raise script.error(
-            "the statement set is never closed; write END; after its last INSERT",
-            first.start,
-            statements[-1][min(2, len(statements[-1]) - 1)].end + 1,
-        )
+        first = next(tokens for tokens in reversed(statements) if tokens)
+        message = "the statement set is never closed; write END; after its last INSERT"
+        raise script.error(message, first[0].start, first[min(2, len(first) - 1)].end + 1)
+    for tokens in statements:
+        if tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+            del tokens[-1]
     return [tokens for tokens in statements if tokens]
-
-
-def _begins_statement_set(tokens: list[Token]) -> bool:
-    """Whether the last tokens of a statement begin a statement set."""
-    words = [token.text.upper() for token in tokens[-3:]]
-    if words == ["BEGIN", "STATEMENT", "SET"]:
-        return len(tokens) == 3
-    first_word = tokens[0].text.upper()
-    return words == ["STATEMENT", "SET", "BEGIN"] and first_word in ("EXECUTE", "EXPLAIN")
-
-
-def _ends_statement_set(tokens: list[Token]) -> bool:
-    """Whether the last token is the END of a statement set (CASE has an END too)."""
-    return (
-        tokens[-1].token_type == TokenType.END
-        and len(tokens) > 1
-        and tokens[-2].token_type in (TokenType.SEMICOLON, TokenType.BEGIN, TokenType.SET)
-    )
 
 
 def _statement(cursor: Cursor) -> Statement:
