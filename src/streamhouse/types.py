@@ -9,18 +9,26 @@ import pyarrow as pa
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 
-NAMES: dict[pa.DataType, str] = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "STRING",
-    pa.binary(): "BYTES",
-    pa.date32(): "DATE",
+ATOMIC: tuple[tuple[str, str, pa.DataType], ...] = (
+    ("BOOLEAN", "BOOLEAN", pa.bool_()),
+    ("TINYINT", "TINYINT", pa.int8()),
+    ("SMALLINT", "SMALLINT", pa.int16()),
+    ("INT", "INTEGER", pa.int32()),
+    ("BIGINT", "BIGINT", pa.int64()),
+    ("FLOAT", "FLOAT", pa.float32()),
+    ("DOUBLE", "DOUBLE", pa.float64()),
+    ("STRING", "VARCHAR", pa.string()),
+    ("BYTES", "BLOB", pa.binary()),
+    ("DATE", "DATE", pa.date32()),
+)
+"""The types without parameters, as those of Flink, DuckDB and Arrow."""
+STORED_AS = {
+    "INTEGER": "INT",
+    **dict.fromkeys(("CHAR", "VARCHAR"), "STRING"),
+    **dict.fromkeys(("BINARY", "VARBINARY"), "BYTES"),
 }
+"""Flink's types whose values are those of another one."""
+NAMES = {arrow: flink for flink, _, arrow in ATOMIC}
 """The names of Arrow types that need no parameters."""
 _WIDER_NAMES: dict[pa.DataType, str] = {
     pa.uint8(): "SMALLINT",
@@ -35,24 +43,8 @@ _WIDER_NAMES: dict[pa.DataType, str] = {
 }
 """Types of query results that no column has, and the types that hold their values."""
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-PLAIN: dict[str, pa.DataType] = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "INTEGER": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "STRING": pa.string(),
-    "CHAR": pa.string(),
-    "VARCHAR": pa.string(),
-    "BYTES": pa.binary(),
-    "BINARY": pa.binary(),
-    "VARBINARY": pa.binary(),
-    "DATE": pa.date32(),
-    "TIME": pa.time32("ms"),
-}
+PLAIN = {flink: arrow for flink, _, arrow in ATOMIC} | {"TIME": pa.time32("ms")}
+PLAIN |= {flink: PLAIN[other] for flink, other in STORED_AS.items()}
 """The Arrow types of Flink's types that have the same one whatever their parameters."""
 _SHAPE = re.compile(r"^([A-Z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?$")
 

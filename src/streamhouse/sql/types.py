@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
 
-_NAMES = {
-    "BOOLEAN": "BOOLEAN",
-    "TINYINT": "TINYINT",
-    "SMALLINT": "SMALLINT",
-    "INT": "INTEGER",
-    "INTEGER": "INTEGER",
-    "BIGINT": "BIGINT",
-    "FLOAT": "FLOAT",
-    "DOUBLE": "DOUBLE",
-    "STRING": "VARCHAR",
-    "VARCHAR": "VARCHAR",
-    "CHAR": "VARCHAR",
-    "BYTES": "BLOB",
-    "BINARY": "BLOB",
-    "VARBINARY": "BLOB",
-    "DATE": "DATE",
+from streamhouse.types import ATOMIC, STORED_AS
+
+_NAMES = {flink: duck for flink, duck, _ in ATOMIC} | {
     "TIME": "TIME",
     "TIMESTAMP_LTZ": "TIMESTAMPTZ",
 }
-_FLINK = {
-    "boolean": "BOOLEAN",
-    "tinyint": "TINYINT",
-    "smallint": "SMALLINT",
-    "integer": "INT",
-    "bigint": "BIGINT",
+_NAMES |= {flink: _NAMES[other] for flink, other in STORED_AS.items()}
+_FLINK = {duck.lower(): flink for flink, duck, _ in ATOMIC} | {
     "hugeint": "DECIMAL(38, 0)",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "varchar": "STRING",
-    "blob": "BYTES",
-    "date": "DATE",
     "time": "TIME(6)",
     "timestamp": "TIMESTAMP(6)",
     "timestamp_s": "TIMESTAMP(0)",
@@ -45,12 +25,6 @@ _FLINK = {
     "timestamp_ns": "TIMESTAMP(9)",
     "timestamp with time zone": "TIMESTAMP_LTZ(6)",
 }
-SIZES = {
-    **dict.fromkeys(("CHAR", "VARCHAR", "BINARY", "VARBINARY"), (1, 2147483647)),
-    **dict.fromkeys(("TIME", "TIMESTAMP", "TIMESTAMP_LTZ"), (0, 9)),
-}
-"""The least and the greatest size of types that have one."""
-DECIMAL_SIZE = "DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p"
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT")
 _INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "INTEGER": 10, "BIGINT": 19}
 _EXACT_DIGITS = {"FLOAT": 6, "DOUBLE": 15}
@@ -113,15 +87,27 @@ def _field(text: str) -> tuple[str, str]:
 def parts(flink: str) -> list[tuple[str, str]]:
     """Names and types of what a nested type consists of; empty for other types.
 
-    An ARRAY has an element, a MAP a key and a value, a ROW its fields.
+    An ARRAY or MULTISET has an element, a MAP a key and a value, a ROW its fields.
     """
     word = base(flink)
-    if word == "ARRAY":
+    if word in ("ARRAY", "MULTISET"):
         return [("element", _inner(flink))]
     if word == "MAP":
         key, value = _split(_inner(flink))
         return [("key", key), ("value", value)]
     return [_field(part) for part in _split(_inner(flink))] if word == "ROW" else []
+
+
+def data_type(flink: str, leaf: Callable[[str], exp.DataType]) -> exp.DataType:
+    """A type as a tree of sqlglot's; `leaf` makes the types that are not nested."""
+    word, inner = base(flink), [(name, data_type(kind, leaf)) for name, kind in parts(flink)]
+    if word == "ROW":
+        fields = [exp.ColumnDef(this=exp.to_identifier(name), kind=kind) for name, kind in inner]
+        return exp.DataType(this=exp.DType.STRUCT, expressions=fields, nested=True)
+    if not inner:
+        return leaf(flink)
+    nested = exp.DType.ARRAY if word == "ARRAY" else exp.DType.MAP
+    return exp.DataType(this=nested, expressions=[kind for _, kind in inner], nested=True)
 
 
 def duck_type(flink: str) -> str:

@@ -233,7 +233,8 @@ def test_options_that_paimon_does_not_know_are_named(key: str, hint: str) -> Non
         ("TIMESTAMP(3) WITHOUT TIME ZONE", "TIMESTAMP(3)"),
         ("TIMESTAMP(3) WITH LOCAL TIME ZONE", "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
         ("TIMESTAMP_LTZ(9)", "TIMESTAMP(9) WITH LOCAL TIME ZONE"),
-        ("VARCHAR", "VARCHAR(1)"),
+        ("VARCHAR", "STRING"),
+        ("VARCHAR(1)", "VARCHAR(1)"),
     ],
 )
 def test_types_in_flinks_spelling(text: str, parsed: str) -> None:

@@ -164,7 +164,7 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
     start = cursor.offset
     if cursor.accept("("):
         while not columns or cursor.accept(","):
-            elements.identifier(cursor, "a column")
+            cursor.identifier("a column")
             columns.append(cursor.previous)
         cursor.expect(")")
         if len({token.text for token in columns}) < len(columns):

@@ -16,7 +16,7 @@ from streamhouse.sql.functions import times
 from streamhouse.sql.functions.expression_builders import DIGITS, GENERATED, cast, number
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.types import base, digits, duck_type, parts
+from streamhouse.sql.types import base, data_type, digits, duck_type
 
 Declared = Mapping[str, Mapping[str, exp.DataType]]
 """Relation name to its columns with times or timestamps, and their types with precisions."""
@@ -40,20 +40,14 @@ _TIMES = {*_UNITS, exp.DType.TIME}
 
 def of_table(info: TableInfo) -> dict[str, exp.DataType]:
     """The types, with precisions, of a table's columns that have times or timestamps."""
-    return {column.name: _type(column.type) for column in info.columns if "TIME" in column.type}
+    timed = (column for column in info.columns if "TIME" in column.type)
+    return {column.name: data_type(column.type, _type) for column in timed}
 
 
 def _type(flink: str) -> exp.DataType:
     """A Flink type as DuckDB's, with the precisions of times and timestamps."""
-    word, inner = base(flink), [(name, _type(kind)) for name, kind in parts(flink)]
-    if word == "ROW":
-        fields = [exp.ColumnDef(this=exp.to_identifier(name), kind=kind) for name, kind in inner]
-        return exp.DataType(this=exp.DType.STRUCT, expressions=fields, nested=True)
-    if inner:
-        base_type = exp.DType.ARRAY if word == "ARRAY" else exp.DType.MAP
-        return exp.DataType(this=base_type, expressions=[kind for _, kind in inner], nested=True)
     kind = exp.DataType.build(duck_type(flink), dialect="duckdb")
-    return with_precision(kind, digits(flink, _DEFAULTS.get(word, 0)))
+    return with_precision(kind, digits(flink, _DEFAULTS.get(base(flink), 0)))
 
 
 def with_precision(kind: exp.DataType, count: int | None) -> exp.DataType:

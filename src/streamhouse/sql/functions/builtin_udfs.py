@@ -20,6 +20,7 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 from sqlglot import exp
@@ -166,28 +167,15 @@ def _conv(text: str, source: int, target: int) -> str | None:
     """
     if not (2 <= abs(source) <= 36 and 2 <= abs(target) <= 36):
         return None
-    text = text.strip().lower()
-    negative = text.startswith("-")
-    value, has_digits = 0, False
-    for char in text[negative:]:
-        digit = _DIGITS.find(char)
-        if digit < 0 or digit >= abs(source):
-            break
-        value, has_digits = value * abs(source) + digit, True
-    if not has_digits:
+    match = re.match(rf"(-?)([{_DIGITS[: abs(source)]}]+)", text.strip().lower())
+    if match is None:
         return None
-    value = min(value, 2**64 - 1)
-    if negative:
-        value = -value % 2**64 if target > 0 else value
-    elif target < 0 and value >= 2**63:
-        value, negative = 2**64 - value, True
-    digits = ""
-    while True:
-        value, rest = divmod(value, abs(target))
-        digits = _DIGITS[rest] + digits
-        if not value:
-            break
-    return ("-" if negative and target < 0 else "") + digits.upper()
+    sign, value = match[1], min(int(match[2], abs(source)), 2**64 - 1)
+    if sign and target > 0:
+        sign, value = "", -value % 2**64
+    elif not sign and target < 0 and value >= 2**63:
+        sign, value = "-", 2**64 - value
+    return sign + np.base_repr(value, abs(target))
 
 
 def _parse_url(url: str | None, part: str | None, key: str | None) -> str | None:

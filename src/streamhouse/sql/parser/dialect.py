@@ -26,7 +26,7 @@ from streamhouse.sql.parser.matched_rows import PATTERN_FUNCTIONS
 from streamhouse.sql.parser.strict_parser import FlinkParseError
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.call import declared_call
-from streamhouse.sql.udf.function import NONE, Declaration, Declarations
+from streamhouse.sql.udf.function import Declaration
 
 # Keywords of the base dialect that are not keywords here: operators that Flink lacks, functions.
 _REMOVED_KEYWORDS = frozenset(
@@ -93,9 +93,6 @@ class Flink(Dialect):
             return _with_hints(script, start, end, super().tokenize)
 
     class Parser(MatchRecognizeParser):
-        declared: Declarations = NONE
-        """The Python functions that the script has declared, by lower-case name."""
-
         TABLE_ALIAS_TOKENS = parser.Parser.TABLE_ALIAS_TOKENS - {TokenType.MATCH_CONDITION}
         IS_PREDICATE_PRECEDENCE = parser.IsPredicatePrecedence.COMPARISON
         FUNCTIONS = {**functions.BUILDERS, **GROUP_WINDOWS, **PATTERN_FUNCTIONS}
@@ -262,7 +259,7 @@ class Flink(Dialect):
                 return None
             if token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
                 return None
-            declaration = self.declared.get(token.text.lower())
+            declaration = self.script.functions.get(token.text.lower())
             if declaration is not None and self._prev.token_type == TokenType.DOT:
                 raise FlinkParseError(
                     "a Python function belongs to the script, not to a database; write "

@@ -13,20 +13,12 @@ from streamhouse.sql.syntax import Query
 from streamhouse.sql.udf.call import declarations_in
 
 
-def identifier(cursor: Cursor, what: str) -> str:
-    """A name, quoted with ` or a plain word."""
-    token = cursor.current
-    if token is None or not _is_name(token):
-        cursor.fail(f"expected {what}")
-    return cursor.take().text
-
-
 def dotted_name(cursor: Cursor, what: str) -> Name:
     """A dotted name of at most three parts."""
     start = cursor.offset
-    parts = [identifier(cursor, what)]
+    parts = [cursor.identifier(what)]
     while cursor.accept("."):
-        parts.append(identifier(cursor, what))
+        parts.append(cursor.identifier(what))
     if len(parts) > 3:
         raise cursor.script.error(
             f"{what} has at most three parts: catalog.database.table",
@@ -34,22 +26,6 @@ def dotted_name(cursor: Cursor, what: str) -> Name:
             cursor.previous.end + 1,
         )
     return tuple(parts)
-
-
-def string(cursor: Cursor, what: str) -> str:
-    """The text of a `'string'`."""
-    token = cursor.current
-    if token is None or token.token_type != TokenType.STRING:
-        cursor.fail(f"expected {what} as a 'string'")
-    return cursor.take().text
-
-
-def whole_number(cursor: Cursor, what: str) -> int:
-    """A number of digits only."""
-    token = cursor.current
-    if token is None or token.token_type != TokenType.NUMBER or not token.text.isdigit():
-        cursor.fail(f"expected {what} as a whole number")
-    return int(cursor.take().text)
 
 
 def option_list(cursor: Cursor, offsets: dict[str, int] | None = None) -> dict[str, str]:
@@ -60,22 +36,22 @@ def option_list(cursor: Cursor, offsets: dict[str, int] | None = None) -> dict[s
         if options:
             cursor.expect(",")
         offset = cursor.offset
-        key = string(cursor, "an option's key")
+        key = cursor.string("an option's key")
         if key in options:
             raise cursor.script.error(f"option '{key}' is given twice", offset)
         if offsets is not None:
             offsets[key] = offset
         cursor.expect("=")
-        options[key] = string(cursor, f"the value of option '{key}'")
+        options[key] = cursor.string(f"the value of option '{key}'")
     return options
 
 
 def identifiers(cursor: Cursor, what: str) -> tuple[str, ...]:
     """`(a, b, …)`."""
     cursor.expect("(")
-    names = [identifier(cursor, what)]
+    names = [cursor.identifier(what)]
     while cursor.accept(","):
-        names.append(identifier(cursor, what))
+        names.append(cursor.identifier(what))
     cursor.expect(")")
     return tuple(names)
 
@@ -86,7 +62,7 @@ def partition_values(cursor: Cursor) -> dict[str, str]:
     cursor.expect("(")
     while not values or cursor.accept(","):
         start = cursor.offset
-        name = identifier(cursor, "a partition column")
+        name = cursor.identifier("a partition column")
         if name in values:
             raise cursor.script.error(f"column '{name}' is named twice", start)
         if not cursor.accept("="):
@@ -125,14 +101,14 @@ def view_columns(cursor: Cursor, keyed: bool) -> tuple[tuple[str, ...], tuple[st
         return (), ()
     while not (columns or key) or cursor.accept(","):
         if keyed and cursor.accept("CONSTRAINT"):
-            identifier(cursor, "the constraint's name")
+            cursor.identifier("the constraint's name")
         if keyed and cursor.accept("PRIMARY", "KEY"):
             key = identifiers(cursor, "a key column")
             cursor.expect("NOT", "ENFORCED")
             continue
-        columns.append(identifier(cursor, "a column"))
+        columns.append(cursor.identifier("a column"))
         if cursor.accept("COMMENT"):
-            string(cursor, "a comment")
+            cursor.string("a comment")
         elif not cursor.at(",") and not cursor.at(")"):
             cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
     cursor.expect(")")
@@ -172,9 +148,3 @@ def checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
             first,
             last + 1,
         )
-
-
-def _is_name(token: Token) -> bool:
-    if token.token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.HINT):
-        return False
-    return token.token_type == TokenType.IDENTIFIER or token.text.replace("$", "_").isidentifier()

@@ -181,7 +181,7 @@ def _parse_hints(script: Script, body: str, offset: int) -> Iterator[tuple[str, 
         raise script.error("the hint is empty; leave it out", offset - 3, offset + len(body) + 2)
     while True:
         start = cursor.offset
-        yield elements.identifier(cursor, "a hint's name").upper(), start, cursor
+        yield cursor.identifier("a hint's name").upper(), start, cursor
         if cursor.done:
             return
         cursor.accept(",")

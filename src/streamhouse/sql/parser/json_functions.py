@@ -24,7 +24,9 @@ class JsonFunctionsParser(StrictParser):
         """
         arguments = self._parse_csv(self._parse_disjunction)
         returning = self._curr
-        kind = self._parse_types() if self._match_text_seq("RETURNING") else None
+        kind = None
+        if self._match_text_seq("RETURNING"):
+            kind = self._parse_types(with_collation=True)
         if kind is not None and name != "JSON_VALUE" and kind.sql() not in _RETURNED.get(name, ()):
             self.refuse(f"{name} takes no RETURNING of this type; leave it out", returning)
         if name == "JSON_EXISTS":

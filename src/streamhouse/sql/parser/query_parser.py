@@ -11,10 +11,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.nesting_depth import TOO_DEEP, allow_depth, balanced
-from streamhouse.sql.parser import group_windows, matched_rows, unsupported_constructs
+from streamhouse.sql.parser import group_windows, matched_rows
 from streamhouse.sql.parser.dialect import Flink
-from streamhouse.sql.parser.parse_errors import sql_error
 from streamhouse.sql.parser.strict_parser import FlinkParseError
+from streamhouse.sql.parser.syntax_errors import check_supported, sql_error
 from streamhouse.sql.text import Script, span
 
 _AFTER_LIST = (
@@ -71,7 +71,7 @@ def parse_tokens(
     tokens = list(map(_set_operator, tokens, tokens[1:] + tokens[-1:], tokens[2:] + [None] * 2))
     allow_depth()
     flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
-    flink.declared = script.functions
+    flink.script = script
     try:
         if method is None:
             tree = flink.parse(tokens, script.text)
@@ -94,7 +94,7 @@ def parse_tokens(
     _check_reads_only(script, tokens, query)
     group_windows.rewrite(script, query)
     matched_rows.check_calls(script, query)
-    unsupported_constructs.check(script, query, tokens[0].start, tokens[-1].end + 1)
+    check_supported(script, query, tokens[0].start, tokens[-1].end + 1)
     if any(not select.expressions for select in query.find_all(exp.Select)):
         raise script.error("SELECT needs at least one column", tokens[0].start, tokens[0].end + 1)
     alone = (each for each in query.find_all(exp.Select) if not each.args.get("from_"))

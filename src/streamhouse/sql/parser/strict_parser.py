@@ -13,6 +13,10 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.options import table_of
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.parser.types import parse_type
+from streamhouse.sql.text import Script
+from streamhouse.sql.types import data_type
 
 T = TypeVar("T")
 
@@ -41,6 +45,9 @@ class FlinkParseError(ParseError):
 
 class StrictParser(parser.Parser):
     """The base parser, but it raises for unsupported syntax that the base would misread."""
+
+    script = Script("")
+    """What is parsed; the script has declared its functions."""
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         raise FlinkParseError(message, token or self._curr, own=False)
@@ -125,12 +132,24 @@ class StrictParser(parser.Parser):
         return table
 
     def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-        word = self._curr.text.upper()
-        allows_names = kwargs.get("allow_identifiers", True)
-        if (
-            allows_names
-            and word in ADVICE["types"]
-            and self._curr.token_type != TokenType.IDENTIFIER
-        ):
-            self.refuse(f"type {word} is not supported; {ADVICE['types'][word]}")
-        return super()._parse_types(*args, **kwargs)
+        first = self._index
+        if not kwargs.get("with_collation"):
+            found = super()._parse_types(*args, **kwargs)
+            literal = isinstance(found, exp.DataType) and kwargs.get("check_func")
+            if literal and self._curr.token_type == TokenType.STRING:
+                parse_type(Cursor(self.script, self._tokens[first : self._index]))
+            return found
+        # That of a cast ends before the closing parenthesis of its function.
+        end, depth = first, 0
+        while end < len(self._tokens) and depth >= 0:
+            kind = self._tokens[end].token_type
+            depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+            end += 1
+        cursor = Cursor(self.script, self._tokens[first:end])
+        text = parse_type(cursor)
+        while self._curr and self._curr.start < cursor.offset:
+            self._advance()
+        return data_type(text, self._data_type)
+
+    def _data_type(self, flink: str) -> exp.DataType:
+        return exp.DataType.build(flink.removesuffix(" NOT NULL"), dialect=self.dialect)

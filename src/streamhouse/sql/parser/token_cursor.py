@@ -65,7 +65,9 @@ class Cursor:
     @property
     def offset(self) -> int:
         """Where the next token starts (or the statement ends)."""
-        return self.tokens[-1].end + 1 if self.done else self.tokens[self.index].start
+        if self.done:
+            return self.tokens[-1].end + 1 if self.tokens else len(self.script.text)
+        return self.tokens[self.index].start
 
     def peek(self, ahead: int = 0) -> str:
         """The word ahead in upper case; empty for strings, quoted names, hints and the end."""
@@ -96,6 +98,27 @@ class Cursor:
             self.fail("the statement ends too early")
         self.index += 1
         return self.tokens[self.index - 1]
+
+    def identifier(self, what: str) -> str:
+        """Take a name, quoted with ` or a plain word."""
+        token = self.current
+        if token is None or not _is_name(token):
+            self.fail(f"expected {what}")
+        return self.take().text
+
+    def string(self, what: str) -> str:
+        """Take a `'string'`; returns its text."""
+        token = self.current
+        if token is None or token.token_type != TokenType.STRING:
+            self.fail(f"expected {what} as a 'string'")
+        return self.take().text
+
+    def whole_number(self, what: str) -> int:
+        """Take a number of digits only."""
+        token = self.current
+        if token is None or token.token_type != TokenType.NUMBER or not token.text.isdigit():
+            self.fail(f"expected {what} as a whole number")
+        return int(self.take().text)
 
     def until(self, *ends: str) -> list[Token]:
         """Take the tokens up to one of the words or a `)` outside of brackets, or to the end."""
@@ -165,3 +188,9 @@ def _split_words(token: Token) -> list[Token]:
     last = words[-1]
     tokens.append(Token(TokenType.VAR, last, start=token.end - len(last) + 1, end=token.end))
     return tokens
+
+
+def _is_name(token: Token) -> bool:
+    if token.token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.HINT):
+        return False
+    return token.token_type == TokenType.IDENTIFIER or token.text.replace("$", "_").isidentifier()

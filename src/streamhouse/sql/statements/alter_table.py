@@ -8,6 +8,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.parser.types import parse_type
 from streamhouse.sql.plan import Column, Name
 from streamhouse.sql.schema_changes import (
     AddColumn,
@@ -23,7 +24,6 @@ from streamhouse.sql.schema_changes import (
     SetTableOption,
     SetType,
 )
-from streamhouse.sql.statements.create_table import parse_type
 from streamhouse.sql.statements.unsupported_statements import refuse_object
 from streamhouse.sql.statements.watermark import EXPRESSION_OPTION, TIME_OPTION, parse_watermark
 from streamhouse.sql.syntax import Statement
@@ -188,7 +188,7 @@ def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
         elif cursor.accept("NULL"):
             nullable = True
         elif cursor.accept("COMMENT"):
-            comment = elements.string(cursor, "a comment")
+            comment = cursor.string("a comment")
         elif cursor.accept("DEFAULT"):
             default = _literal(cursor)
         elif cursor.at("FIRST") or cursor.at("AFTER"):
@@ -204,7 +204,7 @@ def _column_position(cursor: Cursor) -> ColumnPosition:
     if cursor.accept("FIRST"):
         return ColumnPosition()
     cursor.expect("AFTER")
-    return ColumnPosition(elements.identifier(cursor, "the column before it"))
+    return ColumnPosition(cursor.identifier("the column before it"))
 
 
 def _literal(cursor: Cursor) -> str:
@@ -215,7 +215,7 @@ def _literal(cursor: Cursor) -> str:
     typed = cursor.peek() in ("DATE", "TIMESTAMP") and cursor.peek(1) == ""
     if typed and not sign:
         cursor.take()
-        return elements.string(cursor, "a constant")
+        return cursor.string("a constant")
     kinds = (TokenType.NUMBER,) if sign else (TokenType.NUMBER, TokenType.STRING)
     if token is None or not (token.token_type in kinds or (plain and not sign)):
         cursor.fail("expected a constant: a number, a 'string', TRUE or FALSE")
@@ -240,7 +240,7 @@ def _rename(cursor: Cursor) -> list[SchemaChange]:
     if_exists = cursor.accept("COLUMN") and cursor.accept("IF", "EXISTS")
     path = elements.dotted_name(cursor, "a column")
     cursor.expect("TO")
-    return [RenameColumn(path, elements.identifier(cursor, "the column's new name"), if_exists)]
+    return [RenameColumn(path, cursor.identifier("the column's new name"), if_exists)]
 
 
 def _moved(cursor: Cursor, path: Name, position: ColumnPosition) -> MoveColumn:
@@ -292,7 +292,7 @@ def _alter_column(cursor: Cursor) -> list[SchemaChange]:
             cursor.accept("TYPE")
         changes.append(SetType(path, parse_type(cursor)))
     if cursor.accept("COMMENT"):
-        changes.append(SetColumnComment(path, elements.string(cursor, "a comment")))
+        changes.append(SetColumnComment(path, cursor.string("a comment")))
     if cursor.at("FIRST") or cursor.at("AFTER"):
         changes.append(_moved(cursor, path, _column_position(cursor)))
     return changes
@@ -301,8 +301,8 @@ def _alter_column(cursor: Cursor) -> list[SchemaChange]:
 def _strings(cursor: Cursor) -> list[str]:
     """`('a', 'b')`."""
     cursor.expect("(")
-    keys = [elements.string(cursor, "an option's key")]
+    keys = [cursor.string("an option's key")]
     while cursor.accept(","):
-        keys.append(elements.string(cursor, "an option's key"))
+        keys.append(cursor.string("an option's key"))
     cursor.expect(")")
     return keys

@@ -53,7 +53,7 @@ def _argument(cursor: Cursor) -> Argument:
         cursor.fail("write name => value")
     if cursor.peek(1) != _NAMED:
         return Argument(None, _value(cursor))
-    name = elements.identifier(cursor, "an argument's name")
+    name = cursor.identifier("an argument's name")
     cursor.expect(_NAMED)
     return Argument(name, _value(cursor))
 
@@ -73,7 +73,7 @@ def _value(cursor: Cursor) -> ArgumentValue:
     if cursor.accept("CAST"):
         return _cast(cursor)
     if cursor.accept("TIMESTAMP") or cursor.accept("DATE"):
-        return elements.string(cursor, "a point in time")
+        return cursor.string("a point in time")
     if cursor.accept("ARRAY"):
         return tuple(_list(cursor))
     if cursor.accept("MAP"):

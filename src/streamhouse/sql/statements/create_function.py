@@ -37,7 +37,7 @@ def parse_create_function(cursor: Cursor, temporary: bool, start: int) -> Create
     name, name_start, name_end = _name(cursor, system)
     cursor.expect("AS")
     target_place = cursor.offset
-    target = elements.string(cursor, "the function, as 'module.function',")
+    target = cursor.string("the function, as 'module.function',")
     target_end = cursor.previous.end + 1
     if not cursor.accept("LANGUAGE"):
         if cursor.at("USING"):

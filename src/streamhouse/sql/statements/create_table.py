@@ -3,154 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
-
-from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.sql.parser import elements
-from streamhouse.sql.parser.strict_parser import ADVICE
 from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.parser.types import parse_type
 from streamhouse.sql.plan import Column, ComputedColumn
 from streamhouse.sql.statements.watermark import WatermarkClause, parse_watermark
 from streamhouse.sql.syntax import CreateTable, Like
-from streamhouse.sql.types import DECIMAL_SIZE, SIZES
 
-_PLAIN = {
-    "BOOLEAN": "BOOLEAN",
-    "TINYINT": "TINYINT",
-    "SMALLINT": "SMALLINT",
-    "INT": "INT",
-    "INTEGER": "INT",
-    "BIGINT": "BIGINT",
-    "FLOAT": "FLOAT",
-    "REAL": "FLOAT",
-    "STRING": "STRING",
-    "BYTES": "BYTES",
-    "DATE": "DATE",
-}
-_GREATEST = ("VARCHAR", "VARBINARY")
-"""Types whose default size is the greatest; others have that of `_DEFAULTS`, or the least."""
-_DEFAULTS = {"TIMESTAMP": 6, "TIMESTAMP_LTZ": 6}
-TYPES = (*_PLAIN, *SIZES, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW")
 _STRATEGIES = ("INCLUDING", "EXCLUDING", "OVERWRITING")
 _FEATURES = ("ALL", "CONSTRAINTS", "DISTRIBUTION", "GENERATED", "METADATA", "OPTIONS",
              "PARTITIONS", "WATERMARKS")  # fmt: skip
 OVERWRITABLE = ("GENERATED", "METADATA", "OPTIONS", "WATERMARKS")
 """What a table may overwrite of the one that it is LIKE."""
-
-
-def parse_type(cursor: Cursor) -> str:
-    """Parse a type; returns Flink's upper-case spelling, without NOT NULL at the top level."""
-    kind = _type(cursor)
-    while True:
-        if cursor.at("MULTISET"):
-            _unsupported_type(cursor, "MULTISET")
-        if cursor.accept("ARRAY"):
-            kind = f"ARRAY<{kind}>"
-        elif cursor.accept("NOT", "NULL", "ARRAY"):
-            kind = f"ARRAY<{kind} NOT NULL>"
-        else:
-            return kind
-
-
-def _unsupported_type(cursor: Cursor, word: str) -> NoReturn:
-    cursor.unsupported(f"type {word} is not supported; {ADVICE['types'][word]}")
-
-
-def _type(cursor: Cursor) -> str:
-    start, word = cursor.offset, cursor.peek()
-    if word not in TYPES:
-        if word in ADVICE["types"]:
-            _unsupported_type(cursor, word)
-        if word in ADVICE["types_of_others"]:
-            message = f"'{word}' is not a Flink type; write {ADVICE['types_of_others'][word]}"
-            raise cursor.script.error(message, start, start + len(word))
-        cursor.unknown_keyword(TYPES)
-    cursor.take()
-    if word in _PLAIN:
-        return _PLAIN[word]
-    if word == "DOUBLE":
-        cursor.accept("PRECISION")
-        return "DOUBLE"
-    if word in ("DECIMAL", "NUMERIC", "DEC"):
-        return _decimal(cursor, start)
-    if word in SIZES:
-        return _sized(cursor, word, start)
-    return _nested(cursor, word)
-
-
-def _decimal(cursor: Cursor, start: int) -> str:
-    precision, scale = 10, 0
-    if cursor.accept("("):
-        precision = elements.whole_number(cursor, "the precision")
-        if cursor.accept(","):
-            scale = elements.whole_number(cursor, "the scale")
-        cursor.expect(")")
-    if not (1 <= precision <= 38 and scale <= precision):
-        raise cursor.script.error(DECIMAL_SIZE, start)
-    return f"DECIMAL({precision}, {scale})"
-
-
-def _sized(cursor: Cursor, word: str, start: int) -> str:
-    least, most = SIZES[word]
-    size = most if word in _GREATEST else _DEFAULTS.get(word, least)
-    if cursor.accept("("):
-        size = elements.whole_number(cursor, f"the size of {word}")
-        cursor.expect(")")
-    if not least <= size <= most:
-        raise cursor.script.error(
-            f"the size of {word} must be from {least} to {most}, not {size}", start
-        )
-    if word == "TIMESTAMP":
-        if cursor.accept("WITH", "LOCAL", "TIME", "ZONE"):
-            word = "TIMESTAMP_LTZ"
-        elif cursor.at("WITH", "TIME", "ZONE"):
-            cursor.unsupported("TIMESTAMP WITH TIME ZONE is not supported; use TIMESTAMP_LTZ")
-        else:
-            cursor.accept("WITHOUT", "TIME", "ZONE")
-    elif word == "TIME":
-        cursor.accept("WITHOUT", "TIME", "ZONE")
-    if word == "VARCHAR" and size == most:
-        return "STRING"
-    if word == "VARBINARY" and size == most:
-        return "BYTES"
-    return f"{word}({size})"
-
-
-def _element(cursor: Cursor) -> str:
-    kind = parse_type(cursor)
-    if cursor.accept("NOT", "NULL"):
-        return f"{kind} NOT NULL"
-    cursor.accept("NULL")
-    return kind
-
-
-def _nested(cursor: Cursor, word: str) -> str:
-    closing = ")" if word == "ROW" and cursor.at("(") else ">"
-    cursor.expect("(" if closing == ")" else "<")
-    if word == "ARRAY":
-        inner = _element(cursor)
-    elif word == "MAP":
-        key = _element(cursor)
-        cursor.expect(",")
-        inner = f"{key}, {_element(cursor)}"
-    else:
-        fields = [_field(cursor)]
-        while cursor.accept(","):
-            fields.append(_field(cursor))
-        inner = ", ".join(fields)
-    cursor.expect(closing)
-    return f"{word}<{inner}>"
-
-
-def _field(cursor: Cursor) -> str:
-    name = elements.identifier(cursor, "a field's name")
-    quoted = name if name.isidentifier() else f"`{name.replace('`', '``')}`"
-    kind = _element(cursor)
-    token = cursor.current
-    if token is not None and token.token_type == TokenType.STRING:
-        cursor.take()  # a comment, which a type cannot hold
-    return f"{quoted} {kind}"
 
 
 @dataclass
@@ -179,7 +44,7 @@ def parse_create_table(cursor: Cursor, temporary: bool) -> CreateTable:
             _item(cursor, body)
         if not cursor.accept(")"):
             cursor.fail("expected ',' or ')'")
-    comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
+    comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
     if cursor.at("DISTRIBUTED"):
         cursor.unsupported(
             "DISTRIBUTED BY is not supported; use the options 'bucket', 'bucket-key'"
@@ -236,7 +101,7 @@ def _item(cursor: Cursor, body: _Body) -> None:
     if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):
         start = cursor.offset
         if cursor.accept("CONSTRAINT"):
-            elements.identifier(cursor, "the constraint's name")
+            cursor.identifier("the constraint's name")
         if not cursor.at("PRIMARY", "KEY"):
             cursor.unsupported(
                 "the only supported constraint is PRIMARY KEY … NOT ENFORCED; leave this out"
@@ -254,7 +119,7 @@ def _item(cursor: Cursor, body: _Body) -> None:
 
 def _column(cursor: Cursor, body: _Body) -> None:
     start = cursor.offset
-    name = elements.identifier(cursor, "a column's name")
+    name = cursor.identifier("a column's name")
     if name in body.taken():
         raise cursor.script.error(f"column '{name}' is defined twice", start, start + len(name))
     if cursor.accept("AS"):
@@ -263,7 +128,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
             cursor.fail("expected an expression")
         elements.checked_expression(cursor, expression)
         if cursor.accept("COMMENT"):
-            elements.string(cursor, "a comment")
+            cursor.string("a comment")
         place = len(body.columns) + len(body.computed)
         body.computed.append(ComputedColumn(name, cursor.text_of(expression), place))
         return
@@ -284,9 +149,9 @@ def _column(cursor: Cursor, body: _Body) -> None:
             _set_primary_key(cursor, body, (name,), key_start)
             _not_enforced(cursor)
         elif cursor.accept("COMMENT"):
-            comment = elements.string(cursor, "a comment")
+            comment = cursor.string("a comment")
         elif cursor.accept("METADATA"):
-            metadata = elements.string(cursor, "a metadata key") if cursor.accept("FROM") else name
+            metadata = cursor.string("a metadata key") if cursor.accept("FROM") else name
             virtual = cursor.accept("VIRTUAL")
         elif cursor.at("UNIQUE") or cursor.at("DEFAULT") or cursor.at("CHECK"):
             cursor.unsupported(f"{cursor.peek()} on a column is not supported; leave it out")

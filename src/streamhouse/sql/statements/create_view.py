@@ -43,7 +43,7 @@ def parse_create_view(cursor: Cursor, temporary: bool, replace: bool) -> CreateV
     if_not_exists = elements.if_not_exists(cursor, replace)
     name = elements.dotted_name(cursor, "the view's name")
     columns, _ = elements.view_columns(cursor, keyed=False)
-    comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
+    comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
     if cursor.at("WITH"):
         cursor.unsupported("options of a view are not supported; leave out WITH (…)")
     cursor.expect("AS")

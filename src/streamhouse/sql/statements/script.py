@@ -68,43 +68,37 @@ def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
     return statements
 
 
+_STATEMENT_SET = re.compile(
+    r"BEGIN STATEMENT SET\b|(EXECUTE|EXPLAIN) (\w+ )*?STATEMENT SET BEGIN\b(?! END)"
+)
+"""The first words of a statement set, which semicolons do not end."""
+
+
 def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
     """The tokens of each statement; a statement set is one statement."""
-    statements: list[list[Token]] = [[]]
-    inside = False
+    parts: list[list[Token]] = [[]]
     for token in tokens:
-        current = statements[-1]
-        if token.token_type == TokenType.SEMICOLON and not inside:
-            statements.append([])
-            continue
-        current.append(token)
-        inside = not _ends_statement_set(current) if inside else _begins_statement_set(current)
+        parts[-1].append(token)
+        if token.token_type == TokenType.SEMICOLON:
+            parts.append([])
+    statements: list[list[Token]] = []
+    inside = False
+    for part in parts:
+        words = " ".join(token.text.upper() for token in part[:8])
+        if inside:
+            statements[-1] += part
+            inside = not words.startswith("END")
+        else:
+            statements.append(part)
+            inside = _STATEMENT_SET.match(words) is not None
     if inside:
-        first = statements[-1][0]
-        raise script.error(
-            "the statement set is never closed; write END; after its last INSERT",
-            first.start,
-            statements[-1][min(2, len(statements[-1]) - 1)].end + 1,
-        )
+        first = next(tokens for tokens in reversed(statements) if tokens)
+        message = "the statement set is never closed; write END; after its last INSERT"
+        raise script.error(message, first[0].start, first[min(2, len(first) - 1)].end + 1)
+    for tokens in statements:
+        if tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+            del tokens[-1]
     return [tokens for tokens in statements if tokens]
-
-
-def _begins_statement_set(tokens: list[Token]) -> bool:
-    """Whether the last tokens of a statement begin a statement set."""
-    words = [token.text.upper() for token in tokens[-3:]]
-    if words == ["BEGIN", "STATEMENT", "SET"]:
-        return len(tokens) == 3
-    first_word = tokens[0].text.upper()
-    return words == ["STATEMENT", "SET", "BEGIN"] and first_word in ("EXECUTE", "EXPLAIN")
-
-
-def _ends_statement_set(tokens: list[Token]) -> bool:
-    """Whether the last token is the END of a statement set (CASE has an END too)."""
-    return (
-        tokens[-1].token_type == TokenType.END
-        and len(tokens) > 1
-        and tokens[-2].token_type in (TokenType.SEMICOLON, TokenType.BEGIN, TokenType.SET)
-    )
 
 
 def _statement(cursor: Cursor) -> Statement:
@@ -122,7 +116,7 @@ def _create(cursor: Cursor) -> Statement:
     cursor.expect("CREATE")
     if cursor.accept("CATALOG"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-        name = elements.identifier(cursor, "the catalog's name")
+        name = cursor.identifier("the catalog's name")
         if cursor.at("COMMENT"):
             cursor.unsupported("a catalog takes no COMMENT; leave it out")
         cursor.expect("WITH")
@@ -132,7 +126,7 @@ def _create(cursor: Cursor) -> Statement:
     if cursor.accept("DATABASE"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
         full = elements.dotted_name(cursor, "the database's name")
-        comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
+        comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
         if cursor.at("WITH"):
             cursor.unsupported("options of a database are not supported; leave out WITH (…)")
         cursor.end("COMMENT or the end of the statement (;)")
@@ -190,7 +184,7 @@ def _use(cursor: Cursor) -> Statement:
         cursor.unsupported("USE MODULES is not supported; leave it out")
     if cursor.at("CATALOG") and cursor.peek(1) != ".":
         cursor.take()
-        catalog = elements.identifier(cursor, "the catalog's name")
+        catalog = cursor.identifier("the catalog's name")
         cursor.end()
         return UseCatalog(*cursor.place, catalog)
     name = elements.dotted_name(cursor, "the database's name")
@@ -270,7 +264,7 @@ def _show(cursor: Cursor) -> Statement:
     like = None
     if listed and cursor.peek() in ("LIKE", "ILIKE"):
         flags = "(?is)" if cursor.take().text.upper() == "ILIKE" else "(?s)"
-        pattern = re.escape(elements.string(cursor, "a pattern such as 'a%'"))
+        pattern = re.escape(cursor.string("a pattern such as 'a%'"))
         like = flags + pattern.replace("%", ".*").replace("_", ".")
     elif unlike:
         cursor.fail("expected LIKE")

@@ -93,7 +93,7 @@ def parse_watermark(cursor: Cursor, earlier: WatermarkClause | None) -> Watermar
     if earlier is not None:
         raise cursor.script.error("a table has one WATERMARK; this is the second", start)
     at = cursor.offset
-    column = elements.identifier(cursor, "the column of the time")
+    column = cursor.identifier("the column of the time")
     cursor.expect("AS")
     expression = cursor.until(",")
     if not expression:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from streamhouse.errors import SqlError
 from streamhouse.sql.parser import query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.statements.create_table import parse_type
+from streamhouse.sql.parser.types import parse_type
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, digits
 from streamhouse.sql.udf.function import Signature, ValueType

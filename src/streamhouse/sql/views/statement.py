@@ -44,7 +44,7 @@ def parse_create_materialized_view(cursor: Cursor, replace: bool) -> CreateMater
     if_not_exists = elements.if_not_exists(cursor, replace)
     name = elements.dotted_name(cursor, f"the {word.lower()}'s name")
     columns, key = elements.view_columns(cursor, keyed=True)
-    comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
+    comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
     partitioned: tuple[str, ...] = ()
     if cursor.accept("PARTITIONED", "BY"):
         partitioned = elements.identifiers(cursor, "a partition column")

@@ -1,13 +1,23 @@
-"""Errors of the parser as errors of a script: what is expected, misspelt or not supported there."""
+"""Errors of syntax: what the parser expects or what is misspelt, and what is not supported here.
+
+Each error has a position and suggests an alternative. A parsed query is checked before DuckDB sees
+it: DuckDB's parser accepts other syntax than Flink's, and its errors quote SQL that the user did
+not write.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import closest
 from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql import node_errors
+from streamhouse.sql.functions.expression_builders import GENERATED
 from streamhouse.sql.parser.strict_parser import ADVICE, FlinkParseError
-from streamhouse.sql.text import Script
+from streamhouse.sql.text import Script, span
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
 
@@ -75,4 +85,45 @@ def _unsupported_words(tokens: list[Token], token: Token) -> tuple[Token, str] |
         words = f"{current.text.upper()} {following.text.upper().split(' ', 1)[0]}"
         if words in ADVICE["words"]:
             return current, ADVICE["words"][words]
+    return None
+
+
+def check_supported(script: Script, tree: exp.Expr, start: int, end: int) -> None:
+    """Raise for the first invalid part: `UnsupportedSqlError`, or `SqlError` for a mistake.
+
+    `start` and `end` are the offsets of the whole text, for a part without a position of its own.
+    """
+    for node in tree.walk(bfs=False):
+        message = None if node.meta.get(GENERATED) else ADVICE["nodes"].get(type(node).__name__)
+        if isinstance(node, exp.LimitOptions):
+            message = _limit_error(node)
+        error_class = SqlError if message is None else UnsupportedSqlError
+        message = message or _syntax_mistake(node)
+        if message is not None:
+            has_position = any(span(ancestor) for ancestor in (node, *_ancestors(node)))
+            offsets = node_errors.position_of(script, node) if has_position else (start, end)
+            raise script.error(message, *offsets, error_class)
+
+
+def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def _syntax_mistake(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Values):
+        widths = {len(row.expressions) for row in node.expressions}
+        if len(widths) > 1 or 0 in widths:
+            return "each row of VALUES needs the same number of values, at least one"
+    if isinstance(node, exp.Group) and not any(node.args.values()):
+        return "GROUP BY needs an expression; name a column"
+    return None
+
+
+def _limit_error(node: exp.LimitOptions) -> str | None:
+    if node.args.get("with_ties"):
+        return "WITH TIES is not supported; number the rows with RANK, and filter by the number"
+    if node.args.get("percent"):
+        return "a LIMIT in percent is not supported; write a number of rows"
     return None
