@@ -60,7 +60,7 @@ def _finish(address: TableAddress, table: Table, snapshot: int, option: str, pur
                 address.warehouse, address.identifier, user, prefix, {option: "true"}
             )
             messages = writer.write_all(rows.to_batches())
-            committer.commit(0, messages, lock_held=True)
+            committer.commit(0, messages)
             purge.run({option: "true"})
     else:
         purge.run({option: "true"})
