@@ -89,7 +89,7 @@ class PaimonSource(Source):
         table = self.table
         check_followed(table)
         self._planned = table.schema_id if planned is None else planned
-        planned_table = table.versions.find(self._planned) or table
+        planned_table = table.find_version(self._planned) or table
         self._columns = tuple(planned_table.shown_names if columns is None else columns)
         self._schema = planned_table.read_schema(self._columns)
         self._keyed = bool(table.primary_key)

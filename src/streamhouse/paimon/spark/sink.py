@@ -236,7 +236,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             return super()._planned_table(table, names)
         except TableError:
             for number in range(table.schema_id - 1, -1, -1):
-                earlier = table.versions.find(number)
+                earlier = table.find_version(number)
                 if earlier is not None and set(names) <= {*earlier.arrow_schema.names, ROW_KIND}:
                     return earlier
             raise
@@ -281,7 +281,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
     def _check_planned_columns(self, table: Table, user: str) -> None:
         """Raise `TableError` for outdated column names, unless the query has written before."""
         if self._planned != table.schema_id and Consumers(table).get(query_consumer(user)) is None:
-            planned = table.versions.find(self._planned) or table
+            planned = table.find_version(self._planned) or table
             check_columns(planned.arrow_schema.names, table)
 
     def _clean(self, committer: TableCommitter, user: str, written: Sequence[TaskMessage]) -> None:

@@ -139,8 +139,7 @@ class TableCommitter:
     def _note(self, identifier: int, committed: bool) -> None:
         """Remember the newest snapshot after a commit."""
         if committed and self._table.followed:
-            self._table.snapshots.note_commit(self._user, identifier)
-            self._checked_until = self._table.latest_snapshot_id(LOCK_WAIT_S) or 0
+            self._checked_until = self._table.latest_snapshot_id() or 0
             self._last_identifier = identifier
         self._sums.committed()
 
@@ -238,10 +237,10 @@ def _referenced_files(table: Table) -> set[bytes]:
     """
     referenced = set()
     name, warehouse = TableName.parse(table.name), Warehouse(table.catalog_options)
-    for branch in (MAIN, *table.references.branches()):
+    for branch in (MAIN, *table.branches()):
         branch_table = warehouse.table(f"{table.database}.{name.on(branch)}")
         referenced |= _files_of_snapshots(branch_table)
-        for tag in branch_table.references.tags():
+        for tag in branch_table.tags():
             referenced |= _ids(*table_as_of(branch_table, AsOf(tag=tag)).splits())
     return referenced
 

@@ -57,7 +57,7 @@ class SnapshotStates:
         """All splits of a snapshot, without files whose changes a compaction is yet to write."""
         if snapshot < 1:
             return []
-        key = (table.versions.stamp(), snapshot)
+        key = (table.schema_stamp(), snapshot)
         splits = self._splits.get(key)
         if splits is None:
             splits = table.splits(snapshot, in_commit_order=not table.primary_key)

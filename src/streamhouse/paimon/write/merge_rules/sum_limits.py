@@ -186,7 +186,7 @@ class SumLimits:
         table = self._table
         if file.schema_id == table.schema_id:
             return magnitudes(file, table.arrow_schema, list(self._limits))
-        old_schema = table.versions.find(file.schema_id)
+        old_schema = table.find_version(file.schema_id)
         if old_schema is None:
             return dict.fromkeys(self._limits, None)
         current_names = name_mapping(table, file.schema_id, old_schema.arrow_schema.names)
