@@ -30,7 +30,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import current_columns, with_planned_types
 from streamhouse.paimon.storage.split_groups import Bound, ScanPartition
-from streamhouse.source import ROW_KIND, Lag, Offset, Source
+from streamhouse.source import ROW_KIND, Lag, Offset, Source, of_kind
 from streamhouse.sql.options.merge_functions import purges_remove_rows
 
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
@@ -263,10 +263,8 @@ class PaimonSource(Source):
                 batches = self._changelog(table, group, columns)
             for batch in batches:
                 if self._kinds and ROW_KIND not in batch.schema.names:
-                    kinds = pa.repeat(pa.scalar("+I"), batch.num_rows)
-                    batch = pa.RecordBatch.from_arrays(
-                        [*batch.columns, kinds], schema=table.read_schema(columns, row_kind=True)
-                    )
+                    schema = table.read_schema(columns, row_kind=True)
+                    batch = of_kind(batch, "+I").cast(schema)
                 yield batch.rename_columns(names)
 
     def _changelog(

@@ -37,7 +37,7 @@ from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.paimon.storage.split_files import SplitFrame
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.plan import Column
 
 _STARTS = re.compile(r"scan\.(?!mode)")
@@ -271,6 +271,18 @@ class Table(TableSchema):
         else:
             yield from self._batches_of(columns, filter, splits_to_read, row_kind)
 
+    def rows(
+        self,
+        columns: Sequence[str] | None = None,
+        snapshot: int | None = None,
+        filter: Filter | None = None,
+        splits: Sequence[bytes] | None = None,
+        row_kind: bool = False,
+    ) -> pa.Table:
+        """All rows of `read`, in memory."""
+        batches = self.read(columns, snapshot, filter=filter, splits=splits, row_kind=row_kind)
+        return pa.Table.from_batches(batches, self.read_schema(columns, row_kind))
+
     def _read_versions(
         self, columns: Sequence[str] | None, splits_to_read: Sequence[bytes]
     ) -> Iterator[pa.RecordBatch]:
@@ -281,9 +293,7 @@ class Table(TableSchema):
                 continue
             # Rows of a snapshot are merged from all files of a bucket, so they are all inserts.
             for batch in self._batches_of(columns, None, [split], False):
-                kinds = pa.repeat("+I", batch.num_rows)
-                schema = self.read_schema(columns, True)
-                yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
+                yield of_kind(batch, "+I").cast(self.read_schema(columns, True))
 
     def _batches_of(
         self,

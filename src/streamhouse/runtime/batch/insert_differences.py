@@ -235,7 +235,6 @@ class _Try:
         changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-U"))
         last = last_positions(changes, key)
         key_filter = keys_filter(self._table.read_schema(key), last)
-        batches = self._merged.read(key, filter=key_filter)
-        own_keys = pa.Table.from_batches(batches, schema=self._merged.read_schema(key))
+        own_keys = self._merged.rows(key, filter=key_filter)
         conflicts = last.join(own_keys, key, join_type="left semi")
         return changes.take(conflicts.column(LAST).combine_chunks().sort())

@@ -97,6 +97,6 @@ def _remaining(table: Table, snapshot: int, option: str) -> pa.Table | None:
     deleted = written.filter(pc.equal(written.column(ROW_KIND), "-D")).select(key)
     changed = rows_of(table, [one.id for one in later if one.commit_kind != "COMPACT"], key)
     deleted = deleted.join(changed.select(key), keys=key, join_type="left anti")
-    rows = pa.Table.from_batches(table.read(), schema=table.read_schema())
+    rows = table.rows()
     left = rows.join(deleted, keys=key, join_type="left semi").select(rows.column_names)
     return of_kind(left, "-D") if left.num_rows else None

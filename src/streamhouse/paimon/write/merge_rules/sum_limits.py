@@ -264,9 +264,7 @@ class _SumsByKey:
     def _read(
         self, splits: Sequence[bytes], keys: KeySet | None = None, row_kind: bool = False
     ) -> pa.Table:
-        schema = self._table.read_schema(self._columns, row_kind)
-        batches = self._table.read(self._columns, splits=splits, row_kind=row_kind)
-        rows = pa.Table.from_batches(batches, schema)
+        rows = self._table.rows(self._columns, splits=splits, row_kind=row_kind)
         return rows if keys is None else rows.filter(pa.array(keys.mask(rows.select(self._keys))))
 
 
