@@ -152,15 +152,15 @@ def _common_snapshot(table: Table, branch: Table) -> int:
 
 def _tagged(table: Table) -> dict[int, Snapshot]:
     """The snapshots that have tags, by their ids."""
-    tags = (table.references.tag(name) for name in table.references.tags())
+    tags = (table.tag(name) for name in table.tags())
     return {tag.id: tag for tag in tags if tag is not None}
 
 
 def _tag_files(table: Table, until: int | None) -> dict[str, str]:
     """The files of a table's tags, of those up to a snapshot if one is given."""
     files = {}
-    for name in table.references.tags():
-        tag = table.references.tag(name)
+    for name in table.tags():
+        tag = table.tag(name)
         path = f"{table.root}/tag/tag-{name}"
         text = table.files.read_text(path)
         if tag is not None and text is not None and (until is None or tag.id <= until):

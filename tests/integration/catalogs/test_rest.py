@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -64,7 +65,11 @@ def test_all_cores_resolve_the_same_table(server: RestServer, warehouse: Warehou
     assert warehouse.tables("shop") == []
 
 
-def test_commits_at_once_need_no_lock(server: RestServer, warehouse: Warehouse) -> None:
+def test_commits_at_once_need_no_lock(
+    server: RestServer, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamhouse.paimon.write.commit.commit_lock", nullcontext)
+
     def work(first: int) -> None:
         user = str(uuid.uuid4())
         committer = TableCommitter(warehouse.options, "shop.t", user)
@@ -74,7 +79,7 @@ def test_commits_at_once_need_no_lock(server: RestServer, warehouse: Warehouse) 
             writer.write(pa.record_batch(columns))
             messages = writer.prepare(number)
             writer.close()
-            assert committer.commit(number, messages, lock_held=True)
+            assert committer.commit(number, messages)
 
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(work, range(0, 100 * WRITERS, 100)))

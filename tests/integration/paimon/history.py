@@ -466,7 +466,7 @@ class History:
         else:
             self.model.write(main)
         self.java.call(self.identifier, lambda _, table: table.deleteBranch(name))
-        if tag in self.table.references.tags():
+        if tag in self.table.tags():
             self.java.call(self.identifier, lambda _, table: table.deleteTag(tag))
         self.committers.clear()
         return f"{name}, {'main goes on as it' if forward else 'left alone'}"
@@ -488,7 +488,7 @@ class History:
 
     def _went_back(self, to: int) -> None:
         self.states = {one: state for one, state in self.states.items() if one <= to}
-        tags = self.table.references.tags()
+        tags = self.table.tags()
         self.tags = {tag: self.tags[tag] for tag in tags if tag in self.tags}
         self.committers.clear()
         # A query that had read further cannot go on; a real one is told so (DataLossError), if it

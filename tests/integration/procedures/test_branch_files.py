@@ -55,7 +55,7 @@ class History:
         return self.name if branch == "main" else f"{self.name}$branch_{branch}"
 
     def branches(self) -> list[str]:
-        return ["main", *self.lake.warehouse.table(self.name).references.branches()]
+        return ["main", *self.lake.warehouse.table(self.name).branches()]
 
     def folder(self, branch: str) -> Path:
         return self.root if branch == "main" else self.root / "branch" / f"branch-{branch}"
@@ -129,7 +129,7 @@ class History:
             procedures.create_tag(self.lake.context, name, self.new_name())
 
     def tags(self, branch: str) -> list[str]:
-        return self.lake.warehouse.table(self.branch_name(branch)).references.tags()
+        return self.lake.warehouse.table(self.branch_name(branch)).tags()
 
     def step_branch(self) -> None:
         tags = self.tags("main")

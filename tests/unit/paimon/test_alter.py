@@ -198,7 +198,7 @@ def test_a_snapshot_is_read_with_the_columns_of_now_or_of_then(shop: Shop) -> No
     shop.write("log", 1, {"id": 2, "x": 2**40, "w": "new"})
     assert shop.rows("log", "id", "x", "w", snapshot=1) == [(1, 1, None)]
     assert shop.rows("log", "id", "x", "w") == [(1, 1, None), (2, 2**40, "new")]
-    then = shop.table("log").versions.open(0)
+    then = shop.table("log").open_version(0)
     [row] = [row for batch in then.read(["id", "v", "w"], snapshot=1) for row in batch.to_pylist()]
     assert row == {"id": 1, "v": 1, "w": 7}
     with pytest.raises(TableError, match="no column 'v'; it was renamed to 'x'"):

@@ -195,9 +195,15 @@ def test_commits_at_one_time_are_all_kept(lab: Lab) -> None:
 
 def test_a_lock_that_is_held_too_long_is_reported(lab: Lab) -> None:
     location = lab.make("t").location
-    with commit_lock(location), pytest.raises(CommitConflictError, match="another process"):
-        with commit_lock(location, wait_s=0.01):
-            raise AssertionError
+
+    def locked(wait_s: float) -> None:
+        with commit_lock(location, wait_s):
+            pass
+
+    with commit_lock(location), ThreadPoolExecutor(1) as other:
+        locked(0.01)
+        with pytest.raises(CommitConflictError, match="another process"):
+            other.submit(locked, 0.01).result(timeout=DEADLINE_S)
 
 
 def test_rows_without_a_kind_are_inserts_beside_those_with_one(lab: Lab) -> None:

@@ -92,7 +92,7 @@ def test_an_insert_that_loses_every_time_is_an_error(
         writer.write(_row(table, number))
         messages = writer.prepare(number)
         writer.close()
-        TableCommitter(table.catalog_options, "d.t", "other").commit(number, messages, True)
+        TableCommitter(table.catalog_options, "d.t", "other").commit(number, messages)
         return prepared
 
     monkeypatch.setattr(bounded_statements._Insert, "_prepare", overtaken)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
 from functools import partial
 
 import pyarrow as pa
@@ -74,21 +73,19 @@ class PaimonSinkCommitter(SinkCommitter):
         log.check(self._committer.last_identifier(), f"table {self.table.identifier}")
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
-        def attempt(lock_held: bool) -> bool | None:
+        def attempt() -> bool | None:
             base = self.table.latest_snapshot_id(_BASE_WITHIN_S)
             written = write()
             if written is None:
                 return False
-            committed = self.commit_written(written, base, lock_held)
+            committed = self.commit_written(written, base)
             if committed is None:
                 discard()
             return committed
 
         return with_retries(self.table, attempt)
 
-    def commit_written(
-        self, written: WrittenBatch, base: int | None, lock_held: bool = False
-    ) -> bool | None:
+    def commit_written(self, written: WrittenBatch, base: int | None) -> bool | None:
         """Commit a batch whose tasks read the table at the snapshot `base`.
 
         False if the batch was already committed. None if other commits outdated its files, which
@@ -98,12 +95,12 @@ class PaimonSinkCommitter(SinkCommitter):
         batch, messages = written.number, written.messages
         # Sums commute with all other commits, but a key must not get into two dynamic buckets.
         if not messages or (self._commutes and not table.has_dynamic_buckets):
-            return committer.commit(batch, messages, lock_held)
-        with nullcontext() if lock_held else commit_lock(table.location):
+            return committer.commit(batch, messages)
+        with commit_lock(table.location):
             if rows_changed(table, base) and not committer.committed(batch):
                 committer.abort(messages)
                 return None
-            return committer.commit(batch, messages, lock_held=True)
+            return committer.commit(batch, messages)
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         return self._committer.remove_leftovers(self._tag, from_batch, keep)

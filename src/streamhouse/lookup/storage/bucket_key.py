@@ -76,7 +76,7 @@ def hashed_fields(table: Table) -> tuple[pa.Field, ...] | BucketRefusal:
 
 def _changed(table: Table, schema_id: int, fields: Sequence[pa.Field]) -> str | None:
     """The first of these columns that had another type in an older version of the schema."""
-    old = table.versions.find(schema_id)
+    old = table.find_version(schema_id)
     if old is None:
         return None
     names = name_mapping(table, schema_id, old.arrow_schema.names)

@@ -45,9 +45,9 @@ def opened_table(key: TableKey, open_table: Callable[[], Table]) -> Table:
     opened, now = _tables.get(key), time.monotonic()
     if opened is not None and key.followed and now - opened.checked_at < _CHECK_S:
         return opened.table
-    if opened is None or opened.stamp is None or opened.table.versions.stamp() != opened.stamp:
+    if opened is None or opened.stamp is None or opened.table.schema_stamp() != opened.stamp:
         table = open_table()
-        opened = _tables[key] = _Opened(table.versions.stamp(), table, now)
+        opened = _tables[key] = _Opened(table.schema_stamp(), table, now)
     elif key.followed:
         _tables[key] = replace(opened, checked_at=now)
     return opened.table

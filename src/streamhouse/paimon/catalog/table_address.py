@@ -45,7 +45,7 @@ class TableAddress:
     def planned(self) -> Table:
         """The table with the schema version of the query's plan; the newest if that is gone."""
         table = self.open()
-        return table if self.schema_id is None else table.versions.find(self.schema_id) or table
+        return table if self.schema_id is None else table.find_version(self.schema_id) or table
 
     def same(self, other: TableAddress) -> bool:
         """Whether it is the same table, whatever the schema versions."""

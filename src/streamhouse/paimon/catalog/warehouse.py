@@ -305,7 +305,7 @@ class Warehouse:
 
     def _check_branch(self, database: str, name: TableName) -> None:
         full = f"{database}.{name.table}"
-        branches = self.table(full).references.branches()
+        branches = self.table(full).branches()
         if name.branch not in branches:
             hint = nearest(name.branch, branches)
             raise TableError(f"table '{full}' has no branch '{name.branch}'; {hint}") from None

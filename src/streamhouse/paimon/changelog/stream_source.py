@@ -30,7 +30,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import current_columns, with_planned_types
 from streamhouse.paimon.storage.split_groups import Bound, ScanPartition
-from streamhouse.source import ROW_KIND, Lag, Offset, Source
+from streamhouse.source import ROW_KIND, Lag, Offset, Source, of_kind
 from streamhouse.sql.options.merge_functions import purges_remove_rows
 
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
@@ -89,7 +89,7 @@ class PaimonSource(Source):
         table = self.table
         check_followed(table)
         self._planned = table.schema_id if planned is None else planned
-        planned_table = table.versions.find(self._planned) or table
+        planned_table = table.find_version(self._planned) or table
         self._columns = tuple(planned_table.shown_names if columns is None else columns)
         self._schema = planned_table.read_schema(self._columns)
         self._keyed = bool(table.primary_key)
@@ -263,10 +263,8 @@ class PaimonSource(Source):
                 batches = self._changelog(table, group, columns)
             for batch in batches:
                 if self._kinds and ROW_KIND not in batch.schema.names:
-                    kinds = pa.repeat(pa.scalar("+I"), batch.num_rows)
-                    batch = pa.RecordBatch.from_arrays(
-                        [*batch.columns, kinds], schema=table.read_schema(columns, row_kind=True)
-                    )
+                    schema = table.read_schema(columns, row_kind=True)
+                    batch = of_kind(batch, "+I").cast(schema)
                 yield batch.rename_columns(names)
 
     def _changelog(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -102,18 +102,17 @@ def _retractions(files: Iterable[Any]) -> bool:
     return any(int(file.deleteRowCount().orElse(1)) > 0 for file in files)
 
 
-def commit(table: Any, user: str, messages: Any, lock_held: bool = False) -> int | None:
+def commit(table: Any, user: str, messages: Any) -> int | None:
     """Commit the messages of a rewrite of files under the table's lock; returns the snapshot's id.
 
-    None, without a commit, if all messages are empty. With `lock_held` the caller has the lock.
-    After a conflict the new files are deleted, and the error is raised. After any other error they
-    stay, since the commit may have succeeded. Raises `CommitConflictError` if the schema was
-    changed meanwhile.
+    None, without a commit, if all messages are empty. After a conflict the new files are deleted,
+    and the error is raised. After any other error they stay, since the commit may have succeeded.
+    Raises `CommitConflictError` if the schema was changed meanwhile.
     """
     if all(message.isEmpty() for message in messages):
         return None
     _check_schema(table, messages)
-    lock = nullcontext() if lock_held else commit_lock(location_of(table))
+    lock = commit_lock(location_of(table))
     with closing(table.copy(COMMIT_OPTIONS).newCommit(user)) as committer, lock:
         try:
             committer.commit(latest_snapshot(table) + 1, messages)

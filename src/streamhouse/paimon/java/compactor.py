@@ -14,7 +14,7 @@ from streamhouse.paimon.java.bucket_compaction import (
     loses_retractions,
 )
 from streamhouse.paimon.java.core_connection import CoreConnection
-from streamhouse.paimon.java.local_copy import LocalCopies
+from streamhouse.paimon.java.local_copy import local_copy
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.read.table import Table
@@ -40,18 +40,17 @@ _COMPACT_OPTIONS = {
 class Compactor:
     """Compacts tables over one connection; its methods must be called within `core.run`.
 
-    Keeps the writers of some tables open, and the local copies of others, until the JVM ends.
+    Keeps the writers of some tables open until the JVM ends.
     """
 
     def __init__(self, core: CoreConnection) -> None:
         self._core = core
         self._open_writers: dict[str, LongLivedWriter] = {}
-        self._copies = LocalCopies()
         core.before_end(self._close_all)
 
     def compact(self, name: str, full: bool, keep: bool, followed: Table | None) -> bool:
         """Compact a table as `Sidecar.compact` says; returns whether that made a snapshot."""
-        done = None if followed is None else self._compact_copy(name, full, followed)
+        done = None if followed is None else self._compact_copy(full, followed)
         if done is not None:
             return done
         if keep and not full:
@@ -97,11 +96,11 @@ class Compactor:
         self._keep_open(name, writer)
         return committed
 
-    def _compact_copy(self, name: str, full: bool, followed: Table) -> bool | None:
+    def _compact_copy(self, full: bool, followed: Table) -> bool | None:
         """Compact a table in a local copy; None if it must be compacted in the store itself."""
         if not followed.primary_key or followed.bucket < 1:
             return None
-        with self._copies.borrowed(name, followed) as copy:
+        with local_copy(followed) as copy:
             if copy is None:
                 return None
             return copy.compact(
@@ -113,15 +112,15 @@ class Compactor:
 
         `followed`: the table, if it is in an object store, and is compacted again and again.
         """
-        if followed is not None and self._merge_copy(name, followed):
+        if followed is not None and self._merge_copy(followed):
             return
         table = self._core.table(name)
         with commit_lock(location_of(table)), closing(_committer(table)) as committer:
             committer.compactManifests()
 
-    def _merge_copy(self, name: str, followed: Table) -> bool:
+    def _merge_copy(self, followed: Table) -> bool:
         """Merge the manifests of a table in a local copy; False if that is not possible."""
-        with self._copies.borrowed(name, followed) as copy:
+        with local_copy(followed) as copy:
             if copy is None or copy.hold_newest() is None:
                 return False
             with closing(_committer(copy.java(self._core.jvm))) as committer:
@@ -182,7 +181,6 @@ class Compactor:
             evicted.close()
 
     def _close_all(self) -> None:
-        self._copies.close()
         writers, self._open_writers = self._open_writers, {}
         for writer in writers.values():
             writer.close(jvm_ends=True)

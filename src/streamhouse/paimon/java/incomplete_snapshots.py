@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import nullcontext
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.schema.table_name import TableName, branch_root, split_identifier
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of
-from streamhouse.paimon.storage.lock import commit_lock, holds_lock
+from streamhouse.paimon.storage.lock import commit_lock
 
 _TEMPORARY_NAME = re.compile(r"snapshot-\d+\.tmp-.+")
 _NAME_IN_ERROR = re.compile(r"\d+\.tmp-[0-9a-f]{8}-")
@@ -39,9 +38,8 @@ def remove(catalog_options: Mapping[str, str], identifier: str) -> bool:
         raise TableError(f"table {identifier} cannot be opened: {error}") from error
     location = table.location()
     files = files_of(location, catalog_options)
-    locked = holds_lock(location)
     try:
-        with nullcontext() if locked else commit_lock(location, _WAIT_S):
+        with commit_lock(location, _WAIT_S):
             for root in {location, branch_root(location, parsed.branch)}:
                 _remove(files, f"{root}/snapshot")
     except CommitConflictError:

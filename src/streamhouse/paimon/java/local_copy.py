@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -25,7 +24,11 @@ from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metad
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.metadata_mirror.commit import MirroredTable
-from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder, object_store_parts
+from streamhouse.paimon.storage.metadata_mirror.folder import (
+    MirrorFolder,
+    borrowed,
+    object_store_parts,
+)
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 _MOST_BYTES = 16 << 20
@@ -36,28 +39,13 @@ _UNUSUAL = ("data-file.external-paths", "commit.callbacks", "tag.automatic-creat
 
 
 class LocalCopy(MirroredTable):
-    """The copy of one table, kept from one compaction to the next; for one thread at a time.
+    """The copy of one table in a folder, with at most 16 MB of data files."""
 
-    It has at most 16 MB of data files. Its folder must be removed after an error.
-    """
-
-    def __init__(self, table: Table, files: ObjectFiles, snapshots: FollowedSnapshots) -> None:
+    def __init__(
+        self, table: Table, files: ObjectFiles, snapshots: FollowedSnapshots, folder: MirrorFolder
+    ) -> None:
         super().__init__(table, files, snapshots)
-        self.folder = MirrorFolder(files, table.root, table.schema)
-
-    @classmethod
-    def of(cls, table: Table) -> LocalCopy | None:
-        """The copy of a followed table; None if the Java core must work on the store itself."""
-        parts = object_store_parts(table)
-        if parts is None or has_iceberg_metadata(table.options):
-            return None
-        if any(name.startswith(_UNUSUAL) for name in table.options):
-            return None
-        return cls(table, *parts)
-
-    def fits(self, table: Table) -> bool:
-        """Whether this is a copy of the table, with its schema."""
-        return (self._root, self._schema["id"]) == (table.root, table.schema_id)
+        self.folder = folder
 
     def hold_newest(self) -> int | None:
         """Bring the metadata up to date; returns the newest snapshot.
@@ -197,49 +185,18 @@ class LocalCopy(MirroredTable):
             raise LostCommitError(f"the schema of the table at {self._root} was altered")
 
 
-class LocalCopies:
-    """The copies of several tables; thread-safe."""
+@contextmanager
+def local_copy(table: Table) -> Iterator[LocalCopy | None]:
+    """The copy of a followed table, for the block alone, and removed if the block raises.
 
-    def __init__(self) -> None:
-        self._copies: dict[str, LocalCopy] = {}
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def borrowed(self, name: str, table: Table) -> Iterator[LocalCopy | None]:
-        """The copy of a followed table, for the block alone, and removed if the block raises.
-
-        None if the Java core must work on the store itself.
-        """
-        with self._lock:
-            copy = self._copies.pop(name, None)
-        if copy is not None and not copy.fits(table):
-            copy.folder.remove()
-            copy = None
-        copy = copy or LocalCopy.of(table)
-        try:
-            yield copy
-        except BaseException:
-            if copy is not None:
-                copy.folder.remove()
-            raise
-        if copy is not None and copy.folder.is_full:
-            copy.folder.remove()
-        elif copy is not None:
-            self._keep(name, copy)
-
-    def _keep(self, name: str, copy: LocalCopy) -> None:
-        with self._lock:
-            others = [self._copies.pop(name, None)]
-            self._copies[name] = copy
-            if len(self._copies) > _MOST_COPIES:
-                others.append(self._copies.pop(next(iter(self._copies))))
-        for other in others:
-            if other is not None:
-                other.folder.remove()
-
-    def close(self) -> None:
-        """Delete the copies."""
-        with self._lock:
-            copies, self._copies = self._copies, {}
-        for copy in copies.values():
-            copy.folder.remove()
+    It is kept from one compaction to the next. None if the Java core must work on the store itself.
+    """
+    parts = object_store_parts(table)
+    unusual = has_iceberg_metadata(table.options) or any(
+        name.startswith(_UNUSUAL) for name in table.options
+    )
+    if parts is None or unusual:
+        yield None
+        return
+    with borrowed(parts[0], table.root, table.schema, _MOST_COPIES) as folder:
+        yield LocalCopy(table, *parts, folder)

@@ -77,4 +77,4 @@ def _compact(jvm: Any, table: Any) -> None:
     buckets = [(entry.partition(), entry.bucket()) for entry in entries]
     if buckets:
         messages = compacted(jvm, table, buckets, True, PURGE_USER)
-        commit(table, PURGE_USER, messages, lock_held=True)
+        commit(table, PURGE_USER, messages)

@@ -347,7 +347,7 @@ class Maintenance:
         table = Warehouse(self._options).table(schedule.name)
         began = time.monotonic()
         done = expire(self._sidecar, table, self._pace.expire_work_seconds)
-        schedule.note_expiry(began, bool(table.references.branches()))
+        schedule.note_expiry(began, bool(table.branches()))
         self._count(expired=done)
 
     def _clean(self, schedule: TableSchedule) -> None:

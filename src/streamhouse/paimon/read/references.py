@@ -1,4 +1,4 @@
-"""The tags and branches of a table, and its files at one, by the Rust core's SQL."""
+"""Reads of a table by the Rust core's SQL, as of a snapshot or a tag."""
 
 from __future__ import annotations
 
@@ -10,39 +10,12 @@ import pyarrow as pa
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.reader import read_error
 from streamhouse.paimon.storage import rust_core
-from streamhouse.paimon.storage.files import Files
-from streamhouse.paimon.storage.snapshots import Snapshot, from_json
 from streamhouse.sql.plan import AsOf
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
 _TRIES = 10
-
-
-class References:
-    """Lists the tags and branches of a table, as its folder has them now."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    def tags(self) -> list[str]:
-        """The names of the table's tags, sorted."""
-        return _names_with_prefix(self._table.files, f"{self._table.root}/tag", "tag-")
-
-    def tag(self, name: str) -> Snapshot | None:
-        """The snapshot that a tag keeps; None if there is no such tag."""
-        text = self._table.files.read_text(f"{self._table.root}/tag/tag-{name}")
-        return None if text is None else from_json(text)
-
-    def branches(self) -> list[str]:
-        """The names of all the table's branches but main, sorted."""
-        return _names_with_prefix(self._table.files, f"{self._table.location}/branch", "branch-")
-
-
-def _names_with_prefix(files: Files, folder: str, prefix: str) -> list[str]:
-    names = [name for name, _ in files.names(folder)]
-    return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
 
 def version_clause(table: Table, identifier: str, as_of: AsOf) -> str:
@@ -57,7 +30,7 @@ def version_clause(table: Table, identifier: str, as_of: AsOf) -> str:
     if as_of.snapshot is None:
         return ""
     number = str(as_of.snapshot)
-    if number in table.references.tags():
+    if number in table.tags():
         if table.latest_snapshot_id() == as_of.snapshot:
             return ""
         raise TableError(

@@ -124,7 +124,7 @@ class SystemTable:
         if not sum(batch.num_rows for batch in batches):
             return
         rows = pa.Table.from_batches(batches)
-        existing_keys = KeySet(pa.Table.from_batches(data.read(key), data.read_schema(key)))
+        existing_keys = KeySet(data.rows(key))
         keys = rows.select(key).cast(data.read_schema(key))
         yield from (
             rows.filter(pa.array(~existing_keys.mask(keys))).select(list(columns)).to_batches()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -12,18 +13,17 @@ import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
 from streamhouse.close_matches import nearest
-from streamhouse.errors import TableError
+from streamhouse.errors import DataLossError, TableError
 from streamhouse.options import integer
 from streamhouse.paimon.read.conditions import Filter, matching, only_on
 from streamhouse.paimon.read.reader import READ_BATCH_ROWS, read_error
-from streamhouse.paimon.read.references import References
 from streamhouse.paimon.read.rust_core import (
     batch_size,
     ignored_deletes,
     lookup_merge,
     postpone_bucket,
 )
-from streamhouse.paimon.read.schema_versions import SchemaVersions, TableSchema
+from streamhouse.paimon.read.table_schema import TableSchema
 from streamhouse.paimon.schema import evolution, types
 from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timestamps, orc_values
 from streamhouse.paimon.schema.table_name import branch_root
@@ -33,10 +33,11 @@ from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.metadata_mirror import read as mirror
 from streamhouse.paimon.storage.metadata_mirror.folder import LISTS
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.paimon.storage.object_store.store_retries import retried
-from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots
+from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.paimon.storage.split_files import SplitFrame
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.plan import Column
 
 _STARTS = re.compile(r"scan\.(?!mode)")
@@ -75,7 +76,7 @@ class Table(TableSchema):
         self._chars = orc_values.char_columns(self.columns)
         self._avro_rows = avro_rows.RowColumns.of(self.arrow_schema)
         self._newest_level_counts = lookup_merge.newest_level_counts(self.options, self.primary_key)
-        self._opened_versions: dict[int, Table] = {}
+        self._versions: dict[int, Table] = {}
 
     def _open_snapshots(self) -> Snapshots:
         if self.followed and isinstance(self.files, ObjectFiles):
@@ -85,15 +86,64 @@ class Table(TableSchema):
     def __repr__(self) -> str:
         return f"Table({self.identifier!r})"
 
-    @property
-    def versions(self) -> SchemaVersions:
-        """The versions of its schema."""
-        return SchemaVersions(self, self._opened_versions)
+    def tags(self) -> list[str]:
+        """The names of its tags, sorted."""
+        return self._names(f"{self.root}/tag", "tag-")
 
-    @property
-    def references(self) -> References:
-        """Its tags and branches."""
-        return References(self)
+    def tag(self, name: str) -> Snapshot | None:
+        """The snapshot that a tag keeps; None if there is no such tag."""
+        text = self.files.read_text(f"{self.root}/tag/tag-{name}")
+        return None if text is None else from_json(text)
+
+    def branches(self) -> list[str]:
+        """The names of all its branches but main, sorted."""
+        return self._names(f"{self.location}/branch", "branch-")
+
+    def _names(self, folder: str, prefix: str) -> list[str]:
+        names = [name for name, _ in self.files.names(folder)]
+        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+    def open_version(self, schema_id: int, options: Mapping[str, str] | None = None) -> Table:
+        """The same table with another version of its schema; `DataLossError` if that is gone.
+
+        `options` are dynamic ones.
+        """
+        if schema_id == self.schema_id:
+            return self.copy(options or {})
+        text = self.files.read_text(f"{self.root}/schema/schema-{schema_id}")
+        if text is None:
+            raise DataLossError(
+                f"table {self.identifier}: the file of schema {schema_id} is gone; read a newer "
+                "snapshot"
+            )
+        return self.with_schema(json.loads(text), options or {})
+
+    def version(self, schema_id: int) -> Table:
+        """As `open_version`, cached."""
+        if schema_id == self.schema_id:
+            return self
+        if schema_id not in self._versions:
+            self._versions[schema_id] = self.open_version(schema_id)
+        return self._versions[schema_id]
+
+    def find_version(self, schema_id: int) -> Table | None:
+        """As `version`; None if there is no such version (any more)."""
+        try:
+            return self.version(schema_id)
+        except DataLossError:
+            return None
+
+    def schema_stamp(self) -> object | None:
+        """A value that changes when the table is recreated.
+
+        None if the schema has a newer version or is gone, and on object stores.
+        """
+        paths = [f"{self.root}/schema/schema-{self.schema_id + more}" for more in (1, 0)]
+        if isinstance(self.files, ObjectFiles):
+            newer, stamp = run_parallel([partial(self.files.stamp, path) for path in paths])
+        else:
+            newer, stamp = map(self.files.stamp, paths)
+        return None if newer is not None else stamp
 
     def copy(self, dynamic_options: Mapping[str, str]) -> Table:
         """The same table with dynamic options, which override its own for this object only."""
@@ -221,6 +271,18 @@ class Table(TableSchema):
         else:
             yield from self._batches_of(columns, filter, splits_to_read, row_kind)
 
+    def rows(
+        self,
+        columns: Sequence[str] | None = None,
+        snapshot: int | None = None,
+        filter: Filter | None = None,
+        splits: Sequence[bytes] | None = None,
+        row_kind: bool = False,
+    ) -> pa.Table:
+        """All rows of `read`, in memory."""
+        batches = self.read(columns, snapshot, filter=filter, splits=splits, row_kind=row_kind)
+        return pa.Table.from_batches(batches, self.read_schema(columns, row_kind))
+
     def _read_versions(
         self, columns: Sequence[str] | None, splits_to_read: Sequence[bytes]
     ) -> Iterator[pa.RecordBatch]:
@@ -231,9 +293,7 @@ class Table(TableSchema):
                 continue
             # Rows of a snapshot are merged from all files of a bucket, so they are all inserts.
             for batch in self._batches_of(columns, None, [split], False):
-                kinds = pa.repeat("+I", batch.num_rows)
-                schema = self.read_schema(columns, True)
-                yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
+                yield of_kind(batch, "+I").cast(self.read_schema(columns, True))
 
     def _batches_of(
         self,

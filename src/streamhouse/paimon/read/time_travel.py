@@ -25,11 +25,11 @@ def table_as_of(table: Table, as_of: AsOf) -> Table:
     as_of = resolve(table, as_of)
     if as_of.tag is not None:
         schema_id = _tag_snapshot(table, as_of.tag).schema_id
-        return table.versions.open(schema_id, {"scan.tag-name": as_of.tag})
+        return table.open_version(schema_id, {"scan.tag-name": as_of.tag})
     if as_of.snapshot is None:
         return _pinned(table, 0)
     schema_id = table.snapshot(as_of.snapshot).schema_id
-    return table.versions.open(schema_id, {"scan.snapshot-id": str(as_of.snapshot)})
+    return table.open_version(schema_id, {"scan.snapshot-id": str(as_of.snapshot)})
 
 
 def pinned(table: Table) -> Table:
@@ -64,7 +64,7 @@ def resolve(table: Table, as_of: AsOf) -> AsOf:
     """
     version = as_of.version
     if version is not None:
-        if version.isdigit() and version not in table.references.tags():
+        if version.isdigit() and version not in table.tags():
             as_of = AsOf(snapshot=int(version))
         else:
             as_of = AsOf(tag=version)
@@ -81,7 +81,7 @@ def resolve(table: Table, as_of: AsOf) -> AsOf:
 
 def parse_as_of(table: Table, text: str) -> AsOf:
     """Parse a point in time: a tag, a snapshot's number, a time in UTC, or `5 min ago`."""
-    if text in table.references.tags():
+    if text in table.tags():
         return AsOf(tag=text)
     if text.isdigit():
         return AsOf(snapshot=int(text))
@@ -91,7 +91,7 @@ def parse_as_of(table: Table, text: str) -> AsOf:
         return AsOf(timestamp_ms=milliseconds("as of", text))
     with contextlib.suppress(OptionError):
         return AsOf(timestamp_ms=now - duration_ms("as of", ago))
-    hint = nearest(text, table.references.tags())
+    hint = nearest(text, table.tags())
     raise TableError(
         f"table '{table.identifier}' has no tag '{text}'; {hint}; a point in time can "
         "also be a snapshot's number, a time such as '2026-01-01 00:00:00' (UTC) or '5 min ago'"
@@ -106,8 +106,8 @@ def snapshot_of(table: Table, as_of: AsOf) -> Snapshot | None:
 
 
 def _tag_snapshot(table: Table, tag: str) -> Snapshot:
-    tags = table.references.tags()
-    snapshot = table.references.tag(tag) if tag in tags else None
+    tags = table.tags()
+    snapshot = table.tag(tag) if tag in tags else None
     if snapshot is None:
         raise TableError(f"table '{table.identifier}' has no tag '{tag}'; {nearest(tag, tags)}")
     return snapshot
@@ -141,7 +141,7 @@ def _snapshot_at(table: Table, time_ms: int, latest: int) -> int:
 
 
 def _tags_hint(table: Table) -> str:
-    tags = table.references.tags()
+    tags = table.tags()
     return f"; its tags are {', '.join(tags)}" if tags else ""
 
 

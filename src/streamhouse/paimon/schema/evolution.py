@@ -27,7 +27,7 @@ def name_mapping(table: Table, planned: int | None, names: Sequence[str]) -> dic
     """The current name of each column of the version `planned`; None if it was dropped."""
     if planned is None or planned == table.schema_id:
         return {name: name for name in names}
-    ids = column_ids(table.versions.get(planned))
+    ids = column_ids(table.version(planned))
     names_by_id = {number: name for name, number in column_ids(table).items()}
     return {name: names_by_id.get(ids[name]) if name in ids else name for name in names}
 
@@ -117,7 +117,7 @@ def renamed_to(table: Table, name: str) -> str | None:
     For example, "it was dropped".
     """
     for schema_id in range(table.schema_id - 1, -1, -1):
-        earlier = table.versions.find(schema_id)
+        earlier = table.find_version(schema_id)
         ids = {} if earlier is None else column_ids(earlier)
         if name in ids:
             names_by_id = {number: current for current, number in column_ids(table).items()}
@@ -142,7 +142,7 @@ def read_changes(
         if schema_id == table.schema_id:
             yield from table.read_kinds(names, group)
             continue
-        earlier = table.versions.get(schema_id)
+        earlier = table.version(schema_id)
         names_by_id = {number: name for name, number in column_ids(earlier).items()}
         names_in_file = {name: names_by_id[ids[name]] for name in names if ids[name] in names_by_id}
         # A file without any wanted column still has rows: reading its key gives their number.
@@ -155,7 +155,7 @@ def has_values(table: Table, columns: Sequence[str], splits: Sequence[bytes]) ->
     """Whether files have values of a column; each row is read as it is, before any merge."""
     ids = column_ids(table)
     for schema_id, group in _by_version([_as_written(split) for split in splits]):
-        version = table.versions.get(schema_id)
+        version = table.version(schema_id)
         in_file = {number: name for name, number in column_ids(version).items()}
         names = [in_file[ids[name]] for name in columns if ids[name] in in_file]
         if names and any(

@@ -134,7 +134,7 @@ class PaimonReader(DataSourceReader):
         table = _readable(self._options, self._as_of)
         if self._schema_id is None or isinstance(table, SystemTable):
             return table
-        return table.versions.get(self._schema_id)
+        return table.version(self._schema_id)
 
 
 class FilteringReader(PaimonReader):

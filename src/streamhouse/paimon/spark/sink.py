@@ -184,13 +184,13 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
         """Commit the rows; writes staged ones again if other commits made them outdated."""
         committer = self._committer(self._user)
 
-        def write(held: bool) -> bool | None:
+        def write() -> bool | None:
             table = self._table()
             seen = table.latest_snapshot_id()
             commit_messages = self._commit_messages(written, self._user, None)
-            with nullcontext() if held else commit_lock(self._location):
+            with commit_lock(self._location):
                 if not (self._staged and rows_changed(table, seen)):
-                    return committer.commit(_BATCH_WRITE, commit_messages, lock_held=True)
+                    return committer.commit(_BATCH_WRITE, commit_messages)
             committer.abort(commit_messages)
             return None
 
@@ -236,7 +236,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             return super()._planned_table(table, names)
         except TableError:
             for number in range(table.schema_id - 1, -1, -1):
-                earlier = table.versions.find(number)
+                earlier = table.find_version(number)
                 if earlier is not None and set(names) <= {*earlier.arrow_schema.names, ROW_KIND}:
                     return earlier
             raise
@@ -268,7 +268,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             # Under the lock no DML statement commits in between, whose rows would hide these.
             with commit_lock(self._location) if self._staged else nullcontext():
                 commit_messages = self._commit_messages(written, user, batchId)
-                committer.commit(batchId, commit_messages, lock_held=self._staged)
+                committer.commit(batchId, commit_messages)
         finally:
             self._drop_staging(self._folder(user, written[0].batch))
 
@@ -281,7 +281,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
     def _check_planned_columns(self, table: Table, user: str) -> None:
         """Raise `TableError` for outdated column names, unless the query has written before."""
         if self._planned != table.schema_id and Consumers(table).get(query_consumer(user)) is None:
-            planned = table.versions.find(self._planned) or table
+            planned = table.find_version(self._planned) or table
             check_columns(planned.arrow_schema.names, table)
 
     def _clean(self, committer: TableCommitter, user: str, written: Sequence[TaskMessage]) -> None:

@@ -141,15 +141,6 @@ class FollowedSnapshots(Snapshots):
     def replacements(self) -> int:
         return self._known.replacements
 
-    def note_commit(self, user: str, identifier: int) -> None:
-        """Read the snapshots up to the one that this process has just committed."""
-        known = self._known
-        with known.lock:
-            while self._take(known.latest + 1):
-                newest = known.files[known.latest].snapshot
-                if (newest.commit_user, newest.commit_identifier) == (user, identifier):
-                    return
-
     def add_commit(self, text: str, etag: str, folder: str) -> None:
         """Add the snapshot that this process has just committed on top of the newest one.
 

@@ -45,12 +45,15 @@ def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     Paimon's Rust and Java cores check that the next snapshot does not exist and then rename their
     file to it. So on a plain file system the later of two concurrent commits replaces the earlier.
     Every commit, of rows or of a compaction, must hold this lock. The lock ends with the process.
-    Not re-entrant (see `holds_lock`). Raises `CommitConflictError` after `wait_s` seconds.
+    A thread that holds it may take it again. Raises `CommitConflictError` after `wait_s` seconds.
 
     After a commit that was published (`publish_commit`), the lock between machines ends in the
     background, and that of this machine with it.
     """
     path = _lock_path(location, _COMMIT)
+    if path in _thread.held:
+        yield
+        return
     activity = f"committing to the table at {location}"
     with ExitStack() as locks:
         locks.enter_context(_locked(path, wait_s, activity))
@@ -182,11 +185,6 @@ def _locked(path: str, wait_s: float, activity: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def holds_lock(location: str) -> bool:
-    """Whether this thread holds the commit lock of the table at `location`."""
-    return _lock_path(location, _COMMIT) in _thread.held
 
 
 def _try_lock(descriptor: int) -> bool:

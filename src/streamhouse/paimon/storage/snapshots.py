@@ -84,9 +84,6 @@ class Snapshots:
         """How often kept snapshots were found to be replaced, by any thread."""
         return 0
 
-    def note_commit(self, user: str, identifier: int) -> None:
-        """Read the snapshots up to the one just committed, if snapshots are kept."""
-
     def earliest_id(self) -> int | None:
         """The id of the oldest snapshot that has not expired; None in an empty table."""
         hint = self._hint("EARLIEST")

@@ -62,14 +62,13 @@ class TableCommitter:
             parts, schema = object_store_parts(table), self._table.schema
             self._mirrored = parts and MirroredCommit(table, *parts, schema, self._user)
 
-    def commit(self, identifier: int, messages: Sequence[bytes], lock_held: bool = False) -> bool:
+    def commit(self, identifier: int, messages: Sequence[bytes]) -> bool:
         """Make the rows of `messages` visible under `identifier`, which must increase.
 
         Returns False if that identifier was committed before: then nothing changes, and the
         files of these messages are deleted (unless they are the ones that were committed).
-        Without messages, no snapshot is created. With `lock_held` the caller holds the table's
-        `commit_lock`. Raises `CommitConflictError` if the commit lost against other writers too
-        often, and `TableError` if a sum exceeds its column's type.
+        Without messages, no snapshot is created. Raises `CommitConflictError` if the commit lost
+        against other writers too often, and `TableError` if a sum exceeds its column's type.
         """
         if not messages:
             return not self.committed(identifier)
@@ -77,8 +76,6 @@ class TableCommitter:
 
         def commit() -> bool:
             try:
-                if lock_held:
-                    return self._commit_once(identifier, messages, commit_messages)
                 with commit_lock(self._table.location):
                     return self._commit_once(identifier, messages, commit_messages)
             except rust_core.ERRORS as error:
@@ -142,8 +139,7 @@ class TableCommitter:
     def _note(self, identifier: int, committed: bool) -> None:
         """Remember the newest snapshot after a commit."""
         if committed and self._table.followed:
-            self._table.snapshots.note_commit(self._user, identifier)
-            self._checked_until = self._table.latest_snapshot_id(LOCK_WAIT_S) or 0
+            self._checked_until = self._table.latest_snapshot_id() or 0
             self._last_identifier = identifier
         self._sums.committed()
 
@@ -241,10 +237,10 @@ def _referenced_files(table: Table) -> set[bytes]:
     """
     referenced = set()
     name, warehouse = TableName.parse(table.name), Warehouse(table.catalog_options)
-    for branch in (MAIN, *table.references.branches()):
+    for branch in (MAIN, *table.branches()):
         branch_table = warehouse.table(f"{table.database}.{name.on(branch)}")
         referenced |= _files_of_snapshots(branch_table)
-        for tag in branch_table.references.tags():
+        for tag in branch_table.tags():
             referenced |= _ids(*table_as_of(branch_table, AsOf(tag=tag)).splits())
     return referenced
 

@@ -36,16 +36,15 @@ _HOST = hashlib.sha256(f"{socket.gethostname()} {process_namespace()}".encode())
 """Where the process ids in the names of markers are valid."""
 
 
-def with_retries(table: Table, write: Callable[[bool], _T | None]) -> _T:
+def with_retries(table: Table, write: Callable[[], _T | None]) -> _T:
     """Call `write` until it returns a value; None: other commits have made its rows outdated.
 
-    Its argument is whether the table's commit lock is held, which it is for the last of
-    `TRIES` + 1 calls. If that one returns None too, raises `CommitConflictError`.
+    The last of `TRIES` + 1 calls holds the table's commit lock. If that one returns None too,
+    raises `CommitConflictError`.
     """
     for number in range(TRIES + 1):
-        lock_held = number == TRIES
-        with commit_lock(table.location) if lock_held else nullcontext():
-            result = write(lock_held)
+        with commit_lock(table.location) if number == TRIES else nullcontext():
+            result = write()
         if result is not None:
             return result
     raise CommitConflictError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from pypaimon_rust.datafusion import CommitMessage
@@ -22,15 +21,13 @@ def overwrite_table(
     messages: Sequence[bytes],
     table_options: Mapping[str, str] | None = None,
     partition: Mapping[str, Any] | None = None,
-    lock_held: bool = False,
 ) -> None:
     """Replace a table's rows by those of `messages`, in one snapshot; driver.
 
     In a partitioned table, this replaces only the partitions written to; with the option
     `dynamic-partition-overwrite` = `false`, all of them. If a `partition` is given (column to
-    value, for some or all partition keys), it replaces the partitions with these values. With
-    `lock_held` the caller holds the table's `commit_lock`. Raises `TableError` if a sum exceeds
-    its column's type.
+    value, for some or all partition keys), it replaces the partitions with these values. Raises
+    `TableError` if a sum exceeds its column's type.
     """
     builder = overwrite_builder(writable(table, None, table_options), commit_user, partition)
     commit = builder.new_commit()
@@ -41,19 +38,16 @@ def overwrite_table(
         commit.abort(commit_messages)
         raise
     try:
-        with nullcontext() if lock_held else commit_lock(table.location):
+        with commit_lock(table.location):
             commit.commit(commit_messages)
     except rust_core.ERRORS as error:
         raise write_error(table, error) from error
 
 
-def truncate_table(table: Table, commit_user: str, lock_held: bool = False) -> None:
-    """Delete all rows of a table, in one snapshot; driver.
-
-    With `lock_held` the caller holds the table's `commit_lock`.
-    """
+def truncate_table(table: Table, commit_user: str) -> None:
+    """Delete all rows of a table, in one snapshot; driver."""
     try:
-        with nullcontext() if lock_held else commit_lock(table.location):
+        with commit_lock(table.location):
             overwrite_builder(writable(table), commit_user).new_commit().truncate_table()
     except rust_core.ERRORS as error:
         raise write_error(table, error) from error

@@ -248,7 +248,7 @@ class _Attempt:
             messages = writer.write_all(batch for rows in changes for batch in rows.to_batches())
             with commit_lock(table.location):
                 if self._still_valid(difference):
-                    committer.commit(0, messages, lock_held=True)
+                    committer.commit(0, messages)
                     return self._address.open().latest_snapshot_id()
         committer.abort(messages)
         return None
@@ -284,7 +284,7 @@ class _Attempt:
                 self._address.warehouse, current.identifier, user, prefix, options, True
             )
             messages = writer.write_all(rows.to_batches())
-            overwrite_table(current, user, messages, options, lock_held=True)
+            overwrite_table(current, user, messages, options)
         return self._address.open().latest_snapshot_id()
 
     def _still_valid(self, difference: Deviation, strict: bool = False) -> bool:

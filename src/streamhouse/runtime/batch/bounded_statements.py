@@ -125,7 +125,7 @@ def _write(
             if compares and can_skip_equal_rows(table) and table.latest_snapshot_id():
                 result = insert_differences(address, job.tables(), job.total, bar)
             else:
-                rows = job.run(reads_target)
+                rows = job.run()
                 result = InsertResult(rows, rows)
         if java is not None and (statement.overwrite or result.inserted or result.updated):
             bar.part("compacting", None)
@@ -175,36 +175,36 @@ class _Insert:
             # PARTITION (…) is complete: an overwrite without rows empties the partition.
             self._options["dynamic-partition-overwrite"] = "false"
 
-    def run(self, lock_held: bool) -> int:
+    def run(self) -> int:
         """Write and commit; returns the number of rows."""
         if self._statement.overwrite:
             rows, messages = self._prepare()
-            self._overwrite(messages, lock_held)
+            self._overwrite(messages)
             return rows
         return with_retries(self._table, self._append)
 
-    def _append(self, lock_held: bool) -> int | None:
+    def _append(self) -> int | None:
         """Append; returns the number of rows, None if other commits outdated the written files."""
         table, seen = self._table, self._table.latest_snapshot_id()
         rows, messages = self._prepare()
         committer = TableCommitter(table.catalog_options, table.identifier, self._user)
-        with nullcontext() if lock_held else commit_lock(table.location):
+        with commit_lock(table.location):
             if not table.primary_key or not rows_changed(table, seen):
-                committer.commit(0, messages, lock_held=True)
+                committer.commit(0, messages)
                 return rows
         committer.abort(messages)
         return None
 
-    def _overwrite(self, messages: list[bytes], lock_held: bool) -> None:
+    def _overwrite(self, messages: list[bytes]) -> None:
         table, options = self._table, self._options
         if self._java is not None and messages:
             from streamhouse.runtime.batch.wait_for_compaction import overwrite, shows_at_once
 
             if shows_at_once(table):
                 partition = self._statement.partition
-                overwrite(self._java, table, self._user, messages, options, partition, lock_held)
+                overwrite(self._java, table, self._user, messages, options, partition)
                 return
-        overwrite_table(table, self._user, messages, options, self._partition_values, lock_held)
+        overwrite_table(table, self._user, messages, options, self._partition_values)
 
     @property
     def _partition_values(self) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,9 +96,9 @@ def execute(
         unfinished_delete.finish(address, purge)
         remove_dead_attempts(address.open(), _committer(address, CHANGE_USER))
 
-        def attempted(held: bool) -> tuple[Changed, bool] | None:
+        def attempted() -> tuple[Changed, bool] | None:
             current = _Attempt(session, statement, address, purge)
-            changed = current.run(held)
+            changed = current.run()
             return None if changed is None else (changed, current.compacts)
 
         result, compacted = with_retries(address.open(), attempted)
@@ -160,17 +159,14 @@ class _Attempt:
         self._count = ChangeCount(self._table, self._change)
         self._snapshot: int | None = None
 
-    def run(self, held: bool) -> Changed | None:
-        """Compute, write and commit; None if other commits were faster: then nothing is changed.
-
-        `held`: the caller holds the commit lock.
-        """
+    def run(self) -> Changed | None:
+        """Compute, write and commit; None if other commits were faster: then nothing is changed."""
         if not self._hides_new_rows:
-            return self._write(held)
+            return self._write()
         self._purge.start()
-        with nullcontext() if held else commit_lock(self._table.location):
+        with commit_lock(self._table.location):
             self._purge.run({})
-            return self._write(held=True)
+            return self._write()
 
     @property
     def _hides_new_rows(self) -> bool:
@@ -180,7 +176,7 @@ class _Attempt:
             and self._table.options.get("deletion-vectors.enabled", "false").lower() == "true"
         )
 
-    def _write(self, held: bool) -> Changed | None:
+    def _write(self) -> Changed | None:
         self._snapshot = self._table.latest_snapshot_id()
         committer = _committer(self._address, self._user)
         with attempt(self._table, committer) as prefix:
@@ -190,7 +186,7 @@ class _Attempt:
                 return Changed()
             if self.compacts:
                 self._purge.start()
-            with nullcontext() if held else commit_lock(self._table.location):
+            with commit_lock(self._table.location):
                 if not self._outdated():
                     self._commit(committer, messages)
                     return self._changed()
@@ -231,11 +227,9 @@ class _Attempt:
     def _commit(self, committer: TableCommitter, messages: list[bytes]) -> None:
         """Commit under the lock; deletes to be purged are compacted before it is released."""
         if self._strategy.rewrites:
-            overwrite_table(
-                self._address.open(), self._user, messages, self._options(), lock_held=True
-            )
+            overwrite_table(self._address.open(), self._user, messages, self._options())
             return
-        committer.commit(0, messages, lock_held=True)
+        committer.commit(0, messages)
         if self.compacts:
             self._purge.run(self._options())
 

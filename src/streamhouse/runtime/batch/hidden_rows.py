@@ -39,7 +39,6 @@ class WrittenKeys:
             return 0
         schema = table.read_schema(self._keys)
         written = pa.concat_tables(self._rows).cast(schema)
-        found = table.read(self._keys, filter=keys_filter(schema, written))
-        visible = pa.Table.from_batches(found, schema=schema)
+        visible = table.rows(self._keys, filter=keys_filter(schema, written))
         missing = written.join(visible, self._keys, join_type="left anti")
         return int(missing.group_by(self._keys).aggregate([]).num_rows)

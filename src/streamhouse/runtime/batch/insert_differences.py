@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,8 +108,8 @@ def insert_differences(
                 return InsertResult(0, 0, 0)
             merged = temporary.finish()
 
-            def attempted(lock_held: bool) -> tuple[int, int] | None:
-                return _Try(address, user, committer, differ, merged, progress).run(lock_held)
+            def attempted() -> tuple[int, int] | None:
+                return _Try(address, user, committer, differ, merged, progress).run()
 
             return InsertResult(count, *with_retries(table, attempted))
     finally:
@@ -143,18 +142,18 @@ class _Try:
         self.inserted = 0
         self.updated = 0
 
-    def run(self, lock_held: bool) -> tuple[int, int] | None:
+    def run(self) -> tuple[int, int] | None:
         """Returns the numbers of new and of changed rows; None if another try is needed."""
         table, committer = self._table, self._committer
         with attempt(table, committer) as prefix:
             writer = TableWriter(self._address.warehouse, table.identifier, self._user, prefix)
             try:
                 self._write_differences(writer)
-                with nullcontext() if lock_held else commit_lock(table.location):
+                with commit_lock(table.location):
                     valid = self._reconcile(writer)
                     messages = writer.prepare(0)
                     if valid and self.inserted + self.updated:
-                        committer.commit(0, messages, lock_held=True)
+                        committer.commit(0, messages)
                         return self.inserted, self.updated
                 committer.abort(messages)
                 return (0, 0) if valid else None
@@ -236,7 +235,6 @@ class _Try:
         changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-U"))
         last = last_positions(changes, key)
         key_filter = keys_filter(self._table.read_schema(key), last)
-        batches = self._merged.read(key, filter=key_filter)
-        own_keys = pa.Table.from_batches(batches, schema=self._merged.read_schema(key))
+        own_keys = self._merged.rows(key, filter=key_filter)
         conflicts = last.join(own_keys, key, join_type="left semi")
         return changes.take(conflicts.column(LAST).combine_chunks().sort())

@@ -60,7 +60,7 @@ def _finish(address: TableAddress, table: Table, snapshot: int, option: str, pur
                 address.warehouse, address.identifier, user, prefix, {option: "true"}
             )
             messages = writer.write_all(rows.to_batches())
-            committer.commit(0, messages, lock_held=True)
+            committer.commit(0, messages)
             purge.run({option: "true"})
     else:
         purge.run({option: "true"})
@@ -97,6 +97,6 @@ def _remaining(table: Table, snapshot: int, option: str) -> pa.Table | None:
     deleted = written.filter(pc.equal(written.column(ROW_KIND), "-D")).select(key)
     changed = rows_of(table, [one.id for one in later if one.commit_kind != "COMPACT"], key)
     deleted = deleted.join(changed.select(key), keys=key, join_type="left anti")
-    rows = pa.Table.from_batches(table.read(), schema=table.read_schema())
+    rows = table.rows()
     left = rows.join(deleted, keys=key, join_type="left semi").select(rows.column_names)
     return of_kind(left, "-D") if left.num_rows else None

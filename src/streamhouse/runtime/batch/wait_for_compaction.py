@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
@@ -115,7 +115,6 @@ def overwrite(
     messages: Sequence[bytes],
     table_options: Mapping[str, str],
     partition: Mapping[str, str],
-    lock_held: bool,
 ) -> None:
     """Overwrite as `overwrite_table` does, but commit with the Java core; driver only.
 
@@ -133,5 +132,5 @@ def overwrite(
 
     # Started before the lock is taken, so other writers do not wait for it.
     java.start()
-    with nullcontext() if lock_held else commit_lock(table.location):
+    with commit_lock(table.location):
         java.call(table.identifier, replace)

@@ -299,7 +299,7 @@ def _tables(warehouse: Warehouse) -> Iterator[Table]:
             try:
                 table = warehouse.table(f"{database}.{name}")
                 yield table
-                for branch in table.references.branches():
+                for branch in table.branches():
                     yield warehouse.table(f"{database}.{TableName.parse(name).on(branch)}")
             except StreamhouseError as error:
                 # Its consumers expire by themselves.

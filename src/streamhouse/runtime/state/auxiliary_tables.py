@@ -113,7 +113,7 @@ def _remove(address: TableAddress, column: str, queries: Collection[str]) -> Non
     if not pc.any(removed).as_py():
         return
     if pc.all(removed).as_py():
-        truncate_table(table, _user(), lock_held=True)
+        truncate_table(table, _user())
     else:
         _rewrite(address, table, column, ids)
 
@@ -127,7 +127,7 @@ def _rewrite(address: TableAddress, table: Table, column: str, ids: pa.Array) ->
         batch.filter(pc.invert(pc.is_in(batch.column(column), value_set=ids)))
         for batch in table.read()
     )
-    overwrite_table(table, user, messages, lock_held=True)
+    overwrite_table(table, user, messages)
 
 
 def _user() -> str:

@@ -65,7 +65,7 @@ def _names(existing: dict[str, str], source: Table | None) -> dict[str, str | No
         return None
     current = {number: name for name, number in column_ids(source).items()}
     for schema_id in range(source.schema_id, -1, -1):
-        version = source.versions.find(schema_id)
+        version = source.find_version(schema_id)
         if version is not None and set(column_ids(version)) == set(existing):
             return {name: current.get(number) for name, number in column_ids(version).items()}
     return None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from streamhouse.lookup.storage.changed_keys import MOST_ROWS, version_of
 from streamhouse.lookup.storage.key_location import rows_changed_between
 from streamhouse.operators.scan import Scan
@@ -57,7 +55,7 @@ def net_change(
     if first == 0:
         if (table.snapshot(last).total_record_count or MOST_ROWS + 1) > MOST_ROWS:
             raise UnknownChangeError("its first rows are many")
-        rows = _read(table, columns, last)
+        rows = table.rows(columns, last)
         return SourceChange(rows, rows.select(key) if key else None)
     versions = version_of(table, first), version_of(table, last)
     most = 0 if evolved else _MOST_KEYS
@@ -94,8 +92,3 @@ def check_history(table: Table, start: dict[str, Any], end: dict[str, Any]) -> N
             raise UnknownChangeError(f"its snapshot {number} has expired, or was rolled back")
     if int(end["snapshot"]) < int(start["snapshot"]):
         raise UnknownChangeError("it was rolled back")
-
-
-def _read(table: Table, columns: Sequence[str], snapshot: int) -> pa.Table:
-    batches = table.read(list(columns), snapshot=snapshot)
-    return pa.Table.from_batches(list(batches), table.read_schema(columns))

@@ -98,7 +98,7 @@ class TableFeed(Feed):
 
         Works in local warehouses only; elsewhere the next commit reveals the change.
         """
-        if not is_local(self._table.location) or self._table.versions.stamp() is not None:
+        if not is_local(self._table.location) or self._table.schema_stamp() is not None:
             return False
         self._reopen()
         if self.primary_key and self._seen is not None:

@@ -147,8 +147,8 @@ def tags(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     """The tags and their snapshots."""
     table = required_table(warehouse, view)
     records = []
-    for name in table.references.tags():
-        snapshot = table.references.tag(name)
+    for name in table.tags():
+        snapshot = table.tag(name)
         if snapshot is not None:
             records.append({"tag": name, "snapshot": snapshot.id, "time": iso(snapshot.time_ms)})
     return {"tags": records}

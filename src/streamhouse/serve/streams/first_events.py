@@ -131,7 +131,7 @@ def _commit(table: Table, incarnation: str, position: ResumePosition) -> StreamP
 
 
 def _same_columns(feed: TableFeed, table: Table, snapshot: int) -> bool:
-    then = table.versions.find(table.snapshot(snapshot).schema_id)
+    then = table.find_version(table.snapshot(snapshot).schema_id)
     if then is None:
         return False
     names, shown = feed.schema.names, ShownTable(then)

@@ -140,7 +140,5 @@ def _written(
     table: Table, columns: Sequence[str], differences: Sequence[StateDifference], schema: pa.Schema
 ) -> pa.Table:
     schema_with_kind = schema.append(pa.field(ROW_KIND, pa.string()))
-    batches = table.read(columns, splits=_all_written(differences), row_kind=True)
-    return pa.Table.from_batches(
-        [batch.cast(schema_with_kind) for batch in batches], schema_with_kind
-    )
+    rows = table.rows(columns, splits=_all_written(differences), row_kind=True)
+    return rows.cast(schema_with_kind)

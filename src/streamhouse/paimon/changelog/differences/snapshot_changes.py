@@ -22,7 +22,7 @@ from streamhouse.paimon.read.visibility import (
     producer,
 )
 from streamhouse.paimon.storage.split_files import bucket_folder, without_snapshot
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 
 MOST_KEYS = 10_000
 """With more keys than this, filtering by key costs more than reading the files."""
@@ -57,7 +57,7 @@ class SnapshotStates:
         """All splits of a snapshot, without files whose changes a compaction is yet to write."""
         if snapshot < 1:
             return []
-        key = (table.versions.stamp(), snapshot)
+        key = (table.schema_stamp(), snapshot)
         splits = self._splits.get(key)
         if splits is None:
             splits = table.splits(snapshot, in_commit_order=not table.primary_key)
@@ -118,8 +118,7 @@ def changed_rows(
         # One after the other: the Rust core returns the rows of several in no fixed order.
         for difference in differences:
             for batch in table.read(list(columns), splits=difference.new or difference.old):
-                kinds = pa.repeat(pa.scalar(row_kind), batch.num_rows)
-                yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
+                yield of_kind(batch, row_kind).cast(schema)
         return
     keys = written_keys(
         table, [split for difference in differences for split in difference.written]
@@ -181,7 +180,5 @@ def read_rows(
     table: Table, columns: Sequence[str], splits: Sequence[bytes], keys: Filter | None
 ) -> pa.Table:
     """The rows of splits, all columns nullable; `keys`: only those that pass this filter."""
-    fields = [field.with_nullable(True) for field in table.read_schema(columns)]
-    schema = pa.schema(fields)
-    batches = [b.cast(schema) for b in table.read(columns, splits=splits, filter=keys)]
-    return pa.Table.from_batches(batches, schema)
+    rows = table.rows(columns, splits=splits, filter=keys)
+    return rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))

@@ -24,7 +24,7 @@ from streamhouse.arrow_batches import gathered
 from streamhouse.paimon.read.conditions import Filter, only_on
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.storage.split_files import SplitFrame
-from streamhouse.source import ROW_KIND
+from streamhouse.source import of_kind
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def read(
     row_kind: bool,
 ) -> Iterator[pa.RecordBatch]:
     """The merged rows of a split for which `has_levels` is true, as `Table.read` returns them."""
-    schema = table.read_schema(columns)
+    schema, with_kind = table.read_schema(columns), table.read_schema(columns, True)
     key = [name for name in table.primary_key if name not in table.partition_keys]
     names = [*schema.names, *(name for name in key if name not in schema.names)]
     frame = SplitFrame.parse(split)
@@ -77,7 +77,7 @@ def read(
         merged = table.read_merged(names, filter, [part])
         for rows in _newest_rows(merged, level_keys, newer_keys):
             for batch in rows.select(schema.names).to_batches():
-                yield _with_kind(batch) if row_kind else batch
+                yield of_kind(batch, "+I").cast(with_kind) if row_kind else batch
         if level_keys is not None:
             newer_keys = pa.concat_tables([newer_keys, level_keys])
 
@@ -109,12 +109,6 @@ def _keys(
     part = replace(frame.on_levels(level), streaming=True).serialize()
     batches = table.read_merged(key, only_on(filter, key.__contains__), [part])
     return pa.Table.from_batches(batches, table.read_schema(key))
-
-
-def _with_kind(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.append_column(
-        pa.field(ROW_KIND, pa.string(), nullable=False), pa.repeat("+I", batch.num_rows)
-    )
 
 
 def _levels(frame: SplitFrame) -> list[int]:

@@ -73,7 +73,7 @@ def check_files(table: Table, columns: Collection[str], splits: Sequence[bytes])
         frame = SplitFrame.parse(split)
         for file, path in zip(frame.files, frame.paths(), strict=True):
             if path.endswith(".parquet") and (path, *sorted(ids)) not in _checked:
-                ids_in_file = column_ids(table.versions.get(file.schema_id))
+                ids_in_file = column_ids(table.version(file.schema_id))
                 _check_file(
                     table, {name for name, number in ids_in_file.items() if number in ids}, path
                 )

@@ -204,26 +204,43 @@ def _process_folder() -> str:
     return folder
 
 
-_free: dict[tuple[object, ...], list[MirrorFolder]] = {}
+_free: list[tuple[tuple[object, ...], MirrorFolder]] = []
+"""The folders that no block has, each with what it is for; the one used last is the last."""
 
 
 @contextmanager
-def borrowed(files: ObjectFiles, root: str, schema: Mapping[str, Any]) -> Iterator[MirrorFolder]:
-    """A folder of the table for the block alone; removed if the block raises, or it is full."""
-    free = _free.setdefault((os.getpid(), *files.store, root, schema["id"]), [])
-    try:
-        folder = free.pop()
-    except IndexError:
-        folder = MirrorFolder(files, root, schema)
+def borrowed(
+    files: ObjectFiles, root: str, schema: Mapping[str, Any], most: int | None = None
+) -> Iterator[MirrorFolder]:
+    """A folder of the table for the block alone; removed if the block raises, or it is full.
+
+    `most`: it also has data files, and at most so many such folders are kept.
+    """
+    use = (os.getpid(), *files.store, most)
+    key = (*use, root, schema["id"])
+    folder = _taken(key, 0) or MirrorFolder(files, root, schema)
     try:
         yield folder
     except BaseException:
         folder.remove()
         raise
-    if os.path.isdir(folder.path) and not folder.is_full:
-        free.append(folder)
-    else:
+    if folder.is_full or not os.path.isdir(folder.path):
         folder.remove()
+        return
+    _free.append((key, folder))
+    if most is not None and (oldest := _taken(use, most)) is not None:
+        oldest.remove()
+
+
+def _taken(use: tuple[object, ...], but: int) -> MirrorFolder | None:
+    """The oldest free folder of a use, unless there are at most so many; it is free no more."""
+    found = [each for each in list(_free) if each[0][: len(use)] == use]
+    for each in found[: len(found) - but]:
+        # Another thread may have taken it.
+        with suppress(ValueError):
+            _free.remove(each)
+            return each[1]
+    return None
 
 
 def object_store_parts(table: Table) -> tuple[ObjectFiles, FollowedSnapshots] | None:

@@ -6,15 +6,11 @@ The Rust core takes two requests for each, one file after the other.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.paimon.storage.metadata_mirror.folder import borrowed, object_store_parts
-from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.paimon.storage.rust_core import ERRORS
 from streamhouse.paimon.storage.split_files import SplitFrame
 
@@ -36,22 +32,20 @@ def fetched(table: Table, splits: Sequence[bytes]) -> Iterator[tuple[Any, Sequen
     if not frames or followed is None:
         yield None
         return
-    files, _ = followed
-    with borrowed(files, table.root, table.schema) as folder:
+    with borrowed(followed[0], table.root, table.schema) as folder:
+        root = f"{table.root}/"
+        paths = {path.removeprefix(root) for frame in frames for path in frame.paths()}
         moved = [frame.moved(frame.folder.replace(table.root, folder.path, 1)) for frame in frames]
-        places = {
-            old: new
-            for before, after in zip(frames, moved, strict=True)
-            for old, new in zip(before.paths(), after.paths(), strict=True)
-        }
-        found = run_parallel([partial(_fetch, files, old, new) for old, new in places.items()])
         try:
-            here = folder.open(table.schema), [frame.serialize() for frame in moved]
-            yield here if all(found) else None
+            folder.fetch(sorted(paths))
+        except FileNotFoundError:
+            folder.remove()
+            yield None
+            return
+        try:
+            yield folder.open(table.schema), [frame.serialize() for frame in moved]
         finally:
-            for there, path in zip(found, places.values(), strict=True):
-                if there:
-                    os.remove(path)
+            folder.delete(sorted(paths))
 
 
 def _small(table: Table, splits: Sequence[bytes]) -> list[SplitFrame]:
@@ -63,17 +57,6 @@ def _small(table: Table, splits: Sequence[bytes]) -> list[SplitFrame]:
     ) and all("/" not in file.name and file.schema_id == table.schema_id for file in files)
     few = len(files) <= _MOST_FILES and sum(file.size for file in files) <= _MOST_BYTES
     return frames if alone and few else []
-
-
-def _fetch(files: ObjectFiles, path: str, place: str) -> bool:
-    """Copy a file here; returns whether there is one."""
-    content = files.read_bytes(path)
-    if content is None:
-        return False
-    os.makedirs(os.path.dirname(place), exist_ok=True)
-    with open(place, "wb") as file:
-        file.write(content)
-    return True
 
 
 _LOG = logging.getLogger("streamhouse.storage")

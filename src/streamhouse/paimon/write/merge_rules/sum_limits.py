@@ -186,7 +186,7 @@ class SumLimits:
         table = self._table
         if file.schema_id == table.schema_id:
             return magnitudes(file, table.arrow_schema, list(self._limits))
-        old_schema = table.versions.find(file.schema_id)
+        old_schema = table.find_version(file.schema_id)
         if old_schema is None:
             return dict.fromkeys(self._limits, None)
         current_names = name_mapping(table, file.schema_id, old_schema.arrow_schema.names)
@@ -264,9 +264,7 @@ class _SumsByKey:
     def _read(
         self, splits: Sequence[bytes], keys: KeySet | None = None, row_kind: bool = False
     ) -> pa.Table:
-        schema = self._table.read_schema(self._columns, row_kind)
-        batches = self._table.read(self._columns, splits=splits, row_kind=row_kind)
-        rows = pa.Table.from_batches(batches, schema)
+        rows = self._table.rows(self._columns, splits=splits, row_kind=row_kind)
         return rows if keys is None else rows.filter(pa.array(keys.mask(rows.select(self._keys))))
 
 

@@ -68,7 +68,7 @@ def recorded(
         & (pc.field("_batch") >= end.get("since", {"batch": 0})["batch"])
         & (pc.field("_batch") <= end["batch"])
     )
-    rows = pa.Table.from_batches(list(table.read()), table.read_schema()).filter(own)
+    rows = table.rows().filter(own)
     return {late_table(number, kind): rows.filter(pc.field("_kind") == kind) for kind in KINDS}
 
 
