@@ -27,6 +27,7 @@ from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
 from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.runtime.session.show_statements import table_text
+from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.runtime.state.batch_notes import note
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
@@ -330,7 +331,7 @@ class ClosedView:
         else:
             name = session.full(statement.target)
             session.materialized.reserved.add(name)
-            columns = plan_view(statement.query, session.materialized.inputs(name)).columns
+            columns = plan_view(statement.query, ViewInputTables(session, name)).columns
             shown = (replace(c, nullable=True) for c in columns if c.name != HIDDEN_KEY)
             session.tables.keep(TableInfo(name, tuple(shown)))
         target = session.table(statement.target)
