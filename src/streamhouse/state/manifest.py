@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from streamhouse.state.segment import SegmentFile, StateError
 
-FORMAT = 5
+FORMAT = 4
 
 Segments: TypeAlias = tuple[SegmentFile, ...]
 """The files of one arrangement, the oldest first."""
@@ -23,7 +23,8 @@ class Manifest:
     `offset` is the end offset of the batch. Before it, `table` was the newest position in the
     view's table: `snapshot` (0: it was empty) and its `time`; `wrote`: the batch has changed it.
     `arrangements` are named by the fingerprints of what they keep, `labels` say it in words; empty
-    if nothing was kept after the batch.
+    if nothing was kept after the batch. `as_of` is the offset of these rows, if that is not the end
+    offset of the batch.
     """
 
     batch: int
@@ -31,6 +32,12 @@ class Manifest:
     table: Mapping[str, Any]
     arrangements: Mapping[str, Segments]
     labels: Mapping[str, str] = field(default_factory=dict)
+    as_of: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kept_at(self) -> Mapping[str, Any]:
+        """The offset of the kept rows."""
+        return self.as_of or self.offset
 
     @property
     def files(self) -> set[str]:
@@ -66,6 +73,7 @@ class Manifest:
                     for name, files in record["arrangements"].items()
                 },
                 dict(record["labels"]),
+                dict(record["as_of"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateError(f"the manifest is damaged: {error}") from error

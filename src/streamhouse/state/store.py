@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -81,6 +82,11 @@ class StateStore:
         if found is None or found[:2] != (file, stamp):
             found = _open[path] = file, stamp, Segment(mapped(self.folder, file))
         return found[2]
+
+    def link(self, other: StateStore, file: SegmentFile) -> None:
+        """Share a segment of another store; `OSError` if it is gone, or on another disk."""
+        with contextlib.suppress(FileExistsError):
+            os.link(other.folder / file.name, self.folder / file.name)
 
     def save(self, manifest: Manifest) -> None:
         """Write a batch's manifest, and remove what the last ones do not need."""
@@ -160,7 +166,8 @@ class StateStore:
         for path in self.folder.glob("*.arrow"):
             if path.name not in files:
                 with contextlib.suppress(OSError):
-                    if path in _open or path.stat().st_mtime < due:
+                    # The time of a link, which is not that of the last write.
+                    if path in _open or path.stat().st_ctime < due:
                         _open.pop(path, None)
                         path.unlink()
 

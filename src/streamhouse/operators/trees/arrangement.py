@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import duckdb
 
@@ -20,6 +21,8 @@ from streamhouse.operators.scan import Scan
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.segment import COUNT, HASH
 
+Origins: TypeAlias = Mapping[str, tuple[str, Mapping[str, int]]]
+"""Where a table is, and the ids of its columns, by the name of its relation in a query."""
 _TUPLE = "TUPLE("
 """A row without names of fields, which has some in Arrow."""
 
@@ -29,7 +32,7 @@ class Arrangement:
     """Rows of `operator`, found by `by`: SQL expressions over them, whose alias is `alias`.
 
     `kinds` are the types as which values of `by` are hashed. Only rows for which `where` is true
-    are found.
+    are found. `origins` are those of the tables that it reads.
     """
 
     operator: Operator
@@ -37,13 +40,15 @@ class Arrangement:
     alias: str
     kinds: tuple[str, ...]
     where: str = ""
+    origins: Origins = field(default_factory=dict)
 
     @cached_property
     def name(self) -> str:
-        """A fingerprint of what is kept, and how; that of a table does not depend on aliases."""
-        tables = [
-            (each.table.name, each.read) for each in walk(self.operator) if isinstance(each, Scan)
-        ]
+        """A fingerprint of what is kept, and how; that of a table does not depend on aliases.
+
+        Rows of the same name are the same in all views, as of the same snapshots.
+        """
+        tables = [[each.table.name, each.read, *self._origin(each)] for each in self.scans]
         sql, by, types = whole_sql(self.operator), list(self.by), list(self.operator.types.items())
         if isinstance(self.operator, Scan):
             column = rf'"?\b{self.alias}"?\."{re.escape(self.operator.prefix)}'
@@ -52,6 +57,15 @@ class Arrangement:
         # Other versions of DuckDB may hash in another way.
         parts = [sql, tables, types, by, self.kinds, duckdb.__version__]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+    @property
+    def scans(self) -> list[Scan]:
+        """The scans of the tables that it reads."""
+        return [each for each in walk(self.operator) if isinstance(each, Scan)]
+
+    def _origin(self, scan: Scan) -> Sequence[object]:
+        place, ids = self.origins.get(scan.relation, ("", {}))
+        return place, [ids.get(name) for name in scan.read]
 
     @property
     def label(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from streamhouse.operators.join import Join
 from streamhouse.operators.operator import (
@@ -21,7 +22,7 @@ from streamhouse.operators.over import WindowFunction
 from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
-from streamhouse.operators.trees.arrangement import Arrangement, is_real
+from streamhouse.operators.trees.arrangement import Arrangement, Origins, is_real
 from streamhouse.operators.trees.shared_partitions import shared
 from streamhouse.sql.expressions.binder import describe, quote
 from streamhouse.sql.plan import Column, Name, TableInfo
@@ -37,6 +38,7 @@ class Source:
 
     scan: Scan
     relations: tuple[str, ...]
+    origins: Origins = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -63,14 +65,18 @@ class Source:
             tuple(f"CAST({sql} AS VARCHAR)" if name in real else sql for sql, name in pairs),
             INPUT,
             tuple("VARCHAR" if name in real else types[name] for name in self.key),
+            origins=self.origins,
         )
 
 
 class CompiledTree:
-    """A tree with numbers for its operators, and the arrangements that each looks up."""
+    """A tree with numbers for its operators, and the arrangements that each looks up.
 
-    def __init__(self, root: Operator) -> None:
-        self.root = shared(root)
+    With the `origins` of its tables, the names of arrangements are the same for all views.
+    """
+
+    def __init__(self, root: Operator, origins: Origins = MappingProxyType({})) -> None:
+        self.root, self._origins = shared(root), origins
         self.operators = tuple(walk(self.root))
         self.numbers = {id(each): n for n, each in enumerate(self.operators)}
 
@@ -88,7 +94,7 @@ class CompiledTree:
             columns = tuple(dict.fromkeys([*read, *table.primary_key]))
             relations = tuple(dict.fromkeys(scan.relation for scan in same))
             scan = Scan(table, relations[0], columns)
-            found.append(Source(scan, relations))
+            found.append(Source(scan, relations, self._origins))
         return tuple(found)
 
     @cached_property
@@ -104,7 +110,7 @@ class CompiledTree:
         that leave are those that were passed on, which are kept by the operator's key.
         """
         inexact = ((n, each) for n, each in enumerate(self.operators) if _is_inexact(each))
-        return {n: _result(each) for n, each in inexact}
+        return {n: replace(_result(each), origins=self._origins) for n, each in inexact}
 
     @cached_property
     def arrangements(self) -> Mapping[str, Arrangement]:
@@ -201,7 +207,8 @@ class CompiledTree:
             if kept.by:
                 sql = f"SELECT {keys(kept.by)} FROM _rows AS {alias}"
                 kinds = tuple(str(kind) for _, kind in describe(sql, {"_rows": rows.types}))
-            found.append(Arrangement(rows, kept.by, alias, kinds, kept.where))
+            arrangement = Arrangement(rows, kept.by, alias, kinds, kept.where, self._origins)
+            found.append(arrangement)
         return tuple(found)
 
 
@@ -252,7 +259,7 @@ def obstacle(operator: Operator) -> str:
     if WEIGHT in map(str.lower, operator.columns):
         return f"changes have a column {WEIGHT} of their own"
     if operator.ordered:
-        return operator.recomputed
+        return operator.recomputed or "it depends on the order of rows"
     if isinstance(operator, Scan):
         system = "$" in operator.table.name[-1]
         return "a system table, or a fixed snapshot" if operator.fixed or system else ""

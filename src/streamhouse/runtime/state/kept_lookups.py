@@ -35,8 +35,9 @@ def save_lookups(
             labels[name] = f"lookup of {address.identifier} by {', '.join(lookup.keys)}"
             vector[f"#{address.identifier}"] = {"snapshot": end["dims"][name]}
     store = StateStore(checkpoint / LOOKUPS)
-    unknown = {"snapshot": 0, "time": 0, "wrote": 0}
-    manifest = Manifest(end["batch"], {**end, "vector": vector}, unknown, kept, labels)
+    manifest = Manifest(
+        end["batch"], end, {"snapshot": 0, "time": 0, "wrote": 0}, kept, labels, {"vector": vector}
+    )
     # The query goes on without the report.
     with contextlib.suppress(OSError):
         if kept and store.usable:

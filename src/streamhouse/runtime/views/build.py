@@ -18,7 +18,6 @@ from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from streamhouse.duckdb_engine import THREADS, Limits
-from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError
 from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.incremental import IncrementalRefresh
@@ -30,6 +29,7 @@ from streamhouse.runtime.views.incremental import (
     unsuitable,
 )  # fmt: skip
 from streamhouse.runtime.views.inputs import MEMORY, NICENESS, ViewInputs, opened_alone
+from streamhouse.runtime.views.shared_rows import building, shared_rows
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest
@@ -46,25 +46,23 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 2.0, 600.0
 @dataclass(frozen=True)
 class Build:
     """Computes the kept rows of a view as of the last batch, which is that up to `offset`, or a
-    later one.
-
-    Builds of views with checkpoints in one folder follow one another: each takes much memory.
-    """
+    later one."""
 
     offset: Offset
 
     def run(self, spec: ViewSpec) -> None:
-        """Compute the rows, and name them in the batch's manifest."""
+        """Compute the rows that no other view has, and name all in the batch's manifest."""
         tree, store = compiled(spec), spec.open_store(segments=False)
         if not unsuitable(spec, store, tree, self.offset):
-            with locked(store.folder.parents[1]):
+            with building(store):
                 self._build(spec, tree, store)
 
     def _build(self, spec: ViewSpec, tree: CompiledTree, store: StateStore) -> None:
         manifest = self._manifest(store)
         if manifest.arrangements:
             return
-        offset = dict(manifest.offset)
+        shared = shared_rows(spec, tree, store, manifest.offset["vector"])
+        offset = {**manifest.offset, "vector": {**manifest.offset["vector"], **shared.vector}}
         for key, address in spec.tables.items():
             snapshot = int(offset["vector"][key]["snapshot"])
             if snapshot and address.open().snapshots.find(snapshot) is None:
@@ -78,13 +76,13 @@ class Build:
 
         def built(limits: Limits) -> IncrementalRefresh:
             with opened_alone(spec, limits, THREADS, now_ms, tables) as connection:
-                refresh = IncrementalRefresh(tree, connection, store, {})
+                refresh = IncrementalRefresh(tree, connection, store, shared.segments)
                 refresh.build()
                 return refresh
 
         segments = Limits.growing(built, MEMORY).segments
         labels = tree.labels(segments)
-        store.fill(replace(manifest, arrangements=segments, labels=labels))
+        store.fill(replace(manifest, arrangements=segments, labels=labels, as_of=offset))
 
     def _manifest(self, store: StateStore) -> Manifest:
         """The manifest that gets the rows: that of the last batch, if it is known.

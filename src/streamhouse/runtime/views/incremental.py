@@ -74,7 +74,7 @@ _SEEN_RECOMPUTES = 3
 Changes = Iterator[tuple[str, pa.RecordBatch]]
 _recomputes: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_SEEN_RECOMPUTES))
 """The seconds of the last recomputes of each view in this process."""
-_trees: dict[str, CompiledTree] = {}
+_trees: dict[tuple[str, str], CompiledTree] = {}
 _database = LastingConnection(memory_limit=MEMORY, temp_directory="")
 """Computes few changes: to open a database takes longer. A task runs alone in its process."""
 atexit.register(_database.close)
@@ -109,10 +109,10 @@ class IncrementalView:
         """
         kept, start, end = self._start(), self._task.start, self._task.end
         segments: Mapping[str, Segments] = self._store.merged(kept.arrangements)
-        late = None if kept.offset == start else self._input_changes(kept.offset, start)
+        late = None if kept.kept_at == start else self._input_changes(kept.kept_at, start)
         changes = self._input_changes(start, end)
         if late is not None:
-            segments, _ = self._applied(segments, in_parts(late), kept.offset, start, limits)
+            segments, _ = self._applied(segments, in_parts(late), kept.kept_at, start, limits)
         *most, last = in_parts(changes)
         segments, deltas = self._applied(segments, most, start, end, limits)
         with self._refresh(segments, last, end if most else start, end, limits) as (
@@ -233,7 +233,7 @@ class IncrementalView:
     def _check_extent(self, kept: Manifest | None) -> None:
         """Raise `UnsuitableError` if recomputing the view is faster than using what is kept."""
         end = self._task.end
-        changed, rows = _extent(self._spec, end if kept is None else kept.offset, end)
+        changed, rows = _extent(self._spec, end if kept is None else kept.kept_at, end)
         if kept is None:
             seconds = _recomputes[self._spec.fingerprint]
             fast = len(seconds) < _SEEN_RECOMPUTES or min(seconds) < FAST_S
@@ -245,7 +245,7 @@ class IncrementalView:
         if changed > rows * LARGE_CHANGE and not self._spec.plan.keyless:
             self.stale = True
             raise UnsuitableError("much has changed")
-        sources = self._changed_sources(kept.offset, end)
+        sources = self._changed_sources(kept.kept_at, end)
         relations = {name for each in sources for name in each.relations}
         read = {name for name, readers in self._tree.read_whole if readers & relations}
         if sum(f.rows for n in read for f in kept.arrangements.get(n, ())) > rows * LARGE_READ:
@@ -380,10 +380,14 @@ def address_of(spec: ViewSpec, source: Source) -> TableAddress:
 
 
 def compiled(spec: ViewSpec) -> CompiledTree:
-    """The compiled tree of a view; a process compiles each once."""
-    if spec.fingerprint not in _trees:
-        _trees[spec.fingerprint] = CompiledTree(spec.plan.tree)
-    return _trees[spec.fingerprint]
+    """The compiled tree of a view; a process compiles each once.
+
+    Views of several warehouses may have the same text, but keep other rows.
+    """
+    name = spec.fingerprint, repr(sorted(spec.origins.items()))
+    if name not in _trees:
+        _trees[name] = CompiledTree(spec.plan.tree, spec.origins)
+    return _trees[name]
 
 
 def _changes_rows(snapshot: Snapshot) -> bool:

@@ -47,7 +47,7 @@ def remove_kept_by_dropped(options: Mapping[str, str], checkpoint: Checkpoint) -
 
 
 def _record(view: str, manifest: Manifest) -> dict[str, Any]:
-    vector = manifest.offset.get("vector", {})
+    vector = manifest.kept_at.get("vector", {})
     snapshots = {key.rpartition("#")[2]: position["snapshot"] for key, position in vector.items()}
     kept = [
         {

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.operators.planning.view_plan import ViewPlan
+from streamhouse.operators.trees.arrangement import Origins
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import files_of
@@ -106,11 +107,24 @@ class ViewSpec:
     @cached_property
     def fingerprint(self) -> str:
         """What is computed, from which columns: a new column has another id than a former one."""
+        scans = self.plan.query.scans
         ids = [
-            None if address is None else _column_ids(address, scan)
-            for scan, address in zip(self.plan.query.scans, self.inputs, strict=True)
+            [self.origins[scan.relation][1][name] for name in scan.columns]
+            if scan.relation in self.origins
+            else None
+            for scan in scans
         ]
         return hashlib.sha256(f"{self.plan.fingerprint} {ids}".encode()).hexdigest()
+
+    @cached_property
+    def origins(self) -> Origins:
+        """Where the tables of its scans are, and the ids of their columns."""
+        scans = zip(self.plan.query.scans, self.inputs, strict=True)
+        return {
+            scan.relation: (table_key(address), column_ids(address.planned()))
+            for scan, address in scans
+            if address is not None
+        }
 
     def open_store(self, segments: bool = True) -> StateStore:
         """The store of kept rows, up to date; `segments` as for `ReplicatedStore.fetch`."""
@@ -172,11 +186,6 @@ class ViewSpec:
     @property
     def task(self) -> str:
         return "streamhouse.runtime.views.task:run"
-
-
-def _column_ids(address: TableAddress, scan: BoundedScan) -> list[int]:
-    ids = column_ids(address.planned())
-    return [ids[name] for name in scan.columns]
 
 
 def table_key(address: TableAddress) -> str:
