@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.mysql_server import IS_MYSQL
 from tests.waiting import looks, until
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
@@ -92,12 +91,6 @@ class Database:
             relay.close()
         for source in self._sources:
             source.close()
-
-
-def snapshot_start(source: MySqlSource) -> Offset:
-    """Where the first rows begin: on MySQL, a batch later than on MariaDB (decision 001)."""
-    start = source.initial_offset()
-    return source.latest_offset(start) if IS_MYSQL else start
 
 
 def position(offset: Offset) -> BinlogPosition:

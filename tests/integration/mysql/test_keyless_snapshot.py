@@ -13,7 +13,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
+from tests.integration.mysql.history import Database, catch_up, rows_of
 from tests.waiting import DEADLINE_S, until
 
 from streamhouse.connectors.mysql_cdc.snapshot import keyless_reader
@@ -167,7 +167,7 @@ def test_the_rows_under_writes_that_never_stop(
     states = []
     with writers:
         for turn in range(2):
-            start = snapshot_start(source)
+            start = source.initial_offset()
             end = source.latest_offset(start)
             time.sleep(0.3 * turn)
             found = _multiset(rows_of(source, start, end, 3))
@@ -200,7 +200,7 @@ def test_many_rows_and_many_changes_after_the_position(database: Database) -> No
         "INSERT INTO t SELECT seq % 7, REPEAT('ä', seq % 40) FROM seq_1_to_30000",
     )
     source = database.source("t")
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     before = Counter({(n % 7, "ä" * (n % 40)): 0 for n in range(30_000)})
     before.update((n % 7, "ä" * (n % 40)) for n in range(1, 30_001))
@@ -217,7 +217,7 @@ def test_many_rows_and_many_changes_after_the_position(database: Database) -> No
 def test_declared_columns_are_a_multiset_of_their_own(database: Database) -> None:
     database.run("CREATE TABLE t (a INT, b INT)", "INSERT INTO t VALUES (1, 1), (1, 2), (2, 3)")
     source = database.source("t", [Column("a", "BIGINT")])
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     database.run("DELETE FROM t WHERE b = 2", "UPDATE t SET b = 9", "INSERT INTO t VALUES (1, 7)")
     assert sorted(row["a"] for row in rows_of(source, start, end)) == [1, 1, 2]
@@ -236,7 +236,7 @@ def test_shards_without_a_key(database: Database) -> None:
     )  # fmt: skip
     source = MySqlSource(database.options("s[12]"), None)
     try:
-        start = snapshot_start(source)
+        start = source.initial_offset()
         end = source.latest_offset(start)
         database.run("DELETE FROM s2 WHERE a = 1", "INSERT INTO s1 VALUES (3, 3)")
         rows = rows_of(source, start, end, 2)
@@ -258,7 +258,7 @@ def _open_transaction(database: Database) -> Iterator[None]:
 def test_a_lock_that_is_not_granted(database: Database, capfd: pytest.CaptureFixture[str]) -> None:
     database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7)")
     source = database.source("t", options={"debezium.snapshot.lock.timeout.ms": "3500"})
-    start = snapshot_start(source)
+    start = source.initial_offset()
     with _open_transaction(database):
         end = source.latest_offset(start)
         with pytest.raises(ConnectError, match=r"could not within \d s: a transaction .* open"):
@@ -275,7 +275,7 @@ def test_a_user_who_may_not_lock(database: Database) -> None:
     )
     source = database.source("t", options={"username": "reader"})
     with pytest.raises(TableError, match="run GRANT LOCK TABLES ON .*INVISIBLE PRIMARY KEY") as why:
-        source.latest_offset(snapshot_start(source))
+        source.latest_offset(source.initial_offset())
     database.server.execute(str(why.value).split("run ")[1].split(", or")[0])
     assert [row["a"] for row in catch_up(source, source.initial_offset())[1]] == [7]
 
@@ -283,7 +283,7 @@ def test_a_user_who_may_not_lock(database: Database) -> None:
 def test_what_the_binlog_does_not_have(database: Database) -> None:
     database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7)")
     source = database.source("t")
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     database.run("INSERT INTO t VALUES (8)", "SET sql_log_bin = 0", "DELETE FROM t WHERE a = 8")
     with pytest.raises(DataLossError, match="lacks 1 of the rows that its binlog has"):
@@ -293,7 +293,7 @@ def test_what_the_binlog_does_not_have(database: Database) -> None:
 def test_a_statement_between_the_plan_and_the_rows(database: Database) -> None:
     database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7)")
     source = database.source("t")
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     database.run("ALTER TABLE t ADD COLUMN b INT DEFAULT 4 FIRST", "UPDATE t SET a = 8")
     assert [row["a"] for row in rows_of(source, start, end)] == [7]
@@ -307,7 +307,7 @@ def test_a_statement_between_the_lock_and_the_rows(
 ) -> None:
     database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7)")
     source = database.source("t")
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     release = TableLock.release
 
@@ -325,7 +325,7 @@ def test_a_lock_that_is_lost_begins_again(
 ) -> None:
     database.run("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (7), (8)")
     source = database.source("t")
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     position, killed = TableLock.position, 0
 
@@ -350,7 +350,7 @@ def test_a_lost_connection_begins_again(
     database.run("CREATE TABLE t (a INT, b TEXT)")
     database.run("INSERT INTO t SELECT seq, REPEAT('x', 100) FROM seq_1_to_100000")
     source = database.source("t")
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     write, calls = keyless_reader._write, 0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from tests.integration.mysql.history import Database, apply, catch_up, rows_of, snapshot_start
+from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 from tests.mysql_server import with_sequences
 from tests.waiting import DEADLINE_S
 
@@ -93,7 +93,7 @@ def test_chunks_of_large_rows_have_fewer(database: Database) -> None:
         "ANALYZE TABLE t",
     )
     source = database.source("t")
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     parts = source.partitions(start, end, 3)
     assert len(parts) == 3
@@ -103,10 +103,10 @@ def test_chunks_of_large_rows_have_fewer(database: Database) -> None:
 
 _READ = """
 import json, resource, sys
-from tests.integration.mysql.history import snapshot_start
+from tests.integration.mysql.history import 
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 source = MySqlSource(json.loads(sys.argv[1]))
-start = snapshot_start(source)
+start = source.initial_offset()
 end = source.latest_offset(start)
 parts = source.partitions(start, end, 1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -141,7 +141,7 @@ def test_a_snapshot_continues_where_its_connection_was_lost(
     )
     options = {"scan.incremental.snapshot.chunk.size": "1000000", "connect.max-retries": "9"}
     source = database.source("t", options=options)
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     (part,) = source.partitions(start, end, 1)
     rows: list[dict[str, Any]] = []
@@ -175,7 +175,7 @@ def test_an_alter_as_the_transaction_begins(
     """InnoDB does not show a transaction a table that was copied since it began."""
     database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     source = database.source("t")
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     alters = ["ALTER TABLE t ADD COLUMN extra INT, ALGORITHM = COPY"]
     begin = ChunkReader._await_visible
@@ -211,7 +211,7 @@ def test_names_with_percent_signs(database: Database) -> None:
     for table, key in (("100%s %(a)", "%d"), ("%u", "a%")):
         options = {"scan.incremental.snapshot.chunk.size": "7"}
         source = database.source(table, options=options)
-        start = snapshot_start(source)
+        start = source.initial_offset()
         middle = source.latest_offset(start, 21)
         assert middle["snapshot"][""][0] == 21
         database.run(f"DELETE FROM `{table}` WHERE `{key}` IN (3, 30)")
@@ -231,7 +231,7 @@ def test_what_a_unique_key_must_stay(database: Database) -> None:
     options = {"scan.incremental.snapshot.chunk.size": "7"}
     source = database.source("t", options=options)
     assert source.keyed_by == ("b",)
-    offset = source.latest_offset(snapshot_start(source), 7)
+    offset = source.latest_offset(source.initial_offset(), 7)
     assert offset["shards"][""][3] == "one" and offset["snapshot"] == {"": [56]}
     database.run("CREATE UNIQUE INDEX a ON t (a)", "ALTER TABLE t DROP INDEX both_of")
     again = database.source("t", options=options)
@@ -343,7 +343,7 @@ def test_keys_that_get_more_digits_during_the_snapshot(
     columns = [Column("k", declared), Column("id", "INT"), Column("v", "STRING")]
     options = {"scan.incremental.snapshot.chunk.size": "1"}
     source = database.source("t", columns, options)
-    offset = snapshot_start(source)
+    offset = source.initial_offset()
     end = source.latest_offset(offset, 1)
     state: dict[tuple[Any, ...], dict[str, Any]] = {}
     apply(state, rows_of(source, offset, end), ["k"])

@@ -19,7 +19,6 @@ from tests.integration.mysql.history import (
     apply,
     catch_up,
     rows_of,
-    snapshot_start,
 )
 from tests.mysql_server import Server
 from tests.waiting import DEADLINE_S, until
@@ -492,7 +491,7 @@ def test_a_source_that_does_not_plan_keeps_no_connection(database: Database) -> 
     """Each task opens one, with which it only reads."""
     database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     planning = database.source("t")
-    start = snapshot_start(planning)
+    start = planning.initial_offset()
     (partition,) = planning.partitions(start, planning.latest_offset(start))
     planning.close()
     own = f"SELECT id FROM information_schema.processlist WHERE user = '{USER}'"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.certificates import Authority, openssl
-from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
+from tests.integration.mysql.history import Database, catch_up, rows_of
 from tests.mysql_server import IS_MYSQL, Server
 from tests.waiting import DEADLINE_S, until
 
@@ -238,7 +238,7 @@ def test_a_host_name_that_does_not_match(secured: Secured, table: Database) -> N
     assert "not valid for the host name '127.0.0.1'" in text
     verified = {"ssl.mode": "verify-ca", "ssl.ca": secured.ca}
     source = table.source("t", options=verified)
-    start = snapshot_start(source)
+    start = source.initial_offset()
     assert rows_of(source, start, source.latest_offset(start))
 
 

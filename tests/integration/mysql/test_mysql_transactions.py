@@ -11,7 +11,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
+from tests.integration.mysql.history import Database, catch_up, rows_of
 from tests.mysql_server import IS_MYSQL
 from tests.waiting import DEADLINE_S, looks
 
@@ -125,7 +125,7 @@ def test_what_was_prepared_before_the_snapshot_arrives(own: Database) -> None:
     own.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (3, 1)")
     prepare(own, name, "INSERT INTO t VALUES (4, 1)")
     source = own.source("t")
-    start = snapshot_start(source)
+    start = source.initial_offset()
     end = source.latest_offset(start)
     assert len(end["prepared"]) == 3
     # A transaction that commits between the offset and the SELECT is not as of the offset.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.integration.mysql.history import Database, snapshot_start
+from tests.integration.mysql.history import Database
 from tests.integration.runtime.terminal import Terminal
 from tests.waiting import DEADLINE_S
 
@@ -60,7 +60,7 @@ def test_the_rows_left_are_known_from_the_offset(database: Database) -> None:
     )
     options = {"scan.incremental.snapshot.chunk.size": "100"}
     source = database.source("t", options=options)
-    offset = snapshot_start(source)
+    offset = source.initial_offset()
     assert source.lag(offset) == Lag(rows=1000)
     offset = source.latest_offset(offset, 300)
     offset = database.source("t", options=options).latest_offset(offset, 200)

@@ -23,6 +23,8 @@ from streamhouse.mysql.values.types import (
 from streamhouse.types import flink_type
 
 _SECONDS_DIGITS = {"s": 0, "ms": 3, "us": 6}
+# All decimals of so many digits become different numbers.
+_FLOAT_DIGITS = {pa.float32(): 6, pa.float64(): 15}
 _ZONE = (
     "set 'server-time-zone' (in a sync, with --mysql-conf) to an offset such as '+01:00', or to "
     "'UTC'"
@@ -33,15 +35,29 @@ _AGAIN = (
 )
 
 
-def keeps_apart(column: MySqlColumn, target: pa.DataType) -> bool:
-    """Whether the conversion to `target` makes no values equal, and has no inverse here.
+def keeps_apart(column: MySqlColumn, target: pa.DataType, zone: str) -> bool:
+    """Whether the conversion to `target` makes no values equal, or raises an error itself.
 
-    Otherwise `check_key` compares the values.
+    `zone`: the server's. Otherwise `check_key` has to compare the values.
     """
+    if column.plain == target:
+        return True
+    if pa.types.is_boolean(target):
+        return False
+    if column.has_date and column.family != "date":
+        if pa.types.is_integer(target):
+            return True
+        same_unit = pa.types.is_timestamp(target) and target.unit == "us"
+        return same_unit and (target.tz == column.plain.tz or has_fixed_offset(zone))
+    if column.family in ("int", "uint64", "year", "date"):
+        return True
+    if column.family == "decimal" and pa.types.is_decimal(column.plain):
+        return not pa.types.is_floating(target) or column.precision <= _FLOAT_DIGITS.get(target, 0)
+    if column.family == "bit" and pa.types.is_integer(target):
+        return True
     if column.family == "set" and pa.types.is_list(target):
         return True
-    whole = column.has_date and pa.types.is_integer(target)
-    return bool(whole or column.plain == target or column.family == "bit")
+    return bool(pa.types.is_string(target) or pa.types.is_binary(target))
 
 
 def check_declared(column: MySqlColumn, target: pa.DataType, declared: str) -> None:

@@ -145,7 +145,7 @@ class RowWriter:
             column.name in self.key
             and not reading.as_text
             and not pa.types.is_boolean(target)
-            and not keeps_apart(column, target)
+            and not keeps_apart(column, target, self.zone)
             for (column, target), reading in zip(self.columns, self._readings, strict=True)
         ]
 
