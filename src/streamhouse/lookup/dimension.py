@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.read.table import Table
 from streamhouse.sql.plan import LookupJoin
 
 CAST_OTHER = "CAST the other side to the column's type if that changes none of its values"
@@ -20,15 +19,6 @@ class DimensionSpec:
 
     lookup: LookupJoin
     address: TableAddress
-
-    @property
-    def identifier(self) -> str:
-        """The name of the table, `database.table`."""
-        return self.address.identifier
-
-    def open(self) -> Table:
-        """The table, followed."""
-        return self.address.follow()
 
 
 @dataclass(frozen=True)

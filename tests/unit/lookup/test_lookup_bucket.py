@@ -285,7 +285,7 @@ def test_rows_are_not_shuffled_by_a_key_whose_type_has_changed(tmp_path: Path, k
         info, "dim_0", ("id", "name"), ("id",), False, key_columns=("id",), row_keys_sql="SELECT 1"
     )
     spec = DimensionSpec(lookup, TableAddress(warehouse.options, "d.people"))
-    assert isinstance(bucket_key(spec, spec.open()), BucketKey)
+    assert isinstance(bucket_key(spec, spec.address.follow()), BucketKey)
     for change in ("ADD note STRING", f"MODIFY id {kind}"):
         (statement,) = parse_script(f"ALTER TABLE people {change};")
         warehouse.alter_table("d.people", *statement.changes)  # type: ignore[attr-defined]

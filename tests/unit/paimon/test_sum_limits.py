@@ -15,8 +15,7 @@ import pytest
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.data_files import data_files
-from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.overwrite import overwrite_table
+from streamhouse.paimon.write.commit import TableCommitter, overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn, SetType

@@ -51,9 +51,9 @@ class FullDimension(TableDimension):
         memory = None if options.cache == "MEMORY" else options.memory
         key: tuple[str, ...] = ()
         if buckets:
-            fields = hashed_fields(spec.open())
+            fields = hashed_fields(spec.address.follow())
             if isinstance(fields, BucketRefusal):
-                raise StreamhouseError(f"lookup of {spec.identifier} by bucket: {fields}")
+                raise StreamhouseError(f"lookup of {spec.address.identifier} by bucket: {fields}")
             self._bucket_key = BucketKey(fields, buckets)
             key = tuple(field.name for field in fields)
         super().__init__(spec, options, memory, spec.lookup.key_columns, key, buckets)
@@ -149,7 +149,7 @@ class FullDimension(TableDimension):
         held = self._segments(batches, self._disk_left())
         if held is None:
             raise StreamhouseError(
-                f"the lookup table {self._spec.identifier} needs more than "
+                f"the lookup table {self._spec.address.identifier} needs more than "
                 f"{size_text(self._options.memory)} of memory and "
                 f"{size_text(self._options.disk or 0)} of local "
                 "disk; raise lookup.cache-max-memory-size or lookup.cache-max-disk-size, or look "

@@ -58,7 +58,9 @@ def choose_all(specs: Sequence[DimensionSpec], unshuffled: str | None = None) ->
     `unshuffled` is why the rows of the query cannot be shuffled; None if they can. Raises as
     `choose`.
     """
-    hinted = next((other.identifier for other in specs if other.lookup.strategy == BUCKET), None)
+    hinted = next(
+        (other.address.identifier for other in specs if other.lookup.strategy == BUCKET), None
+    )
     choices: list[Choice] = []
     for spec in specs:
         problem = unshuffled
@@ -78,7 +80,7 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     """
     if is_server(spec.lookup):
         return _of_server(spec.lookup)
-    table, hinted = spec.open(), spec.lookup.strategy
+    table, hinted = spec.address.follow(), spec.lookup.strategy
     options = CacheOptions.parse(table.options, spec.lookup.options)
     if hinted in (FULL, PARTIAL):
         return _chosen_explicitly(
@@ -89,8 +91,8 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
         return Choice(BUCKET, "set by hint", key.buckets)
     if hinted == BUCKET and unshuffled != IN_ORDER:
         raise OptionError(
-            f"hint LOOKUP: strategy 'bucket' cannot be used for table {spec.identifier}: {key}; "
-            "leave it out, or use 'full' or 'partial'"
+            "hint LOOKUP: strategy 'bucket' cannot be used for table "
+            f"{spec.address.identifier}: {key}; leave it out, or use 'full' or 'partial'"
         )
     if options.cache != "AUTO":
         strategy = PARTIAL if options.cache == "PARTIAL" else FULL
@@ -104,7 +106,7 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
 
 def open_dimension(spec: DimensionSpec, choice: Choice) -> TableDimension:
     """Open a Paimon table in one process with the selected strategy; executors."""
-    options = CacheOptions.parse(spec.open().options, spec.lookup.options)
+    options = CacheOptions.parse(spec.address.follow().options, spec.lookup.options)
     if choice.strategy == PARTIAL:
         return PartialDimension(spec, options)
     return FullDimension(spec, options, choice.buckets)
@@ -120,7 +122,7 @@ def not_by_key(spec: DimensionSpec, table: Table) -> str | None:
     """Why a table cannot be looked up by its primary key; None if it can."""
     key = ", ".join(table.primary_key)
     if not key:
-        return f"table {spec.identifier} has no primary key"
+        return f"table {spec.address.identifier} has no primary key"
     if set(table.primary_key) <= set(spec.lookup.key_columns):
         return None
     other = [name for name in spec.lookup.keys if name not in spec.lookup.key_columns]

@@ -116,7 +116,7 @@ class TableDimension(ABC):
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
         """Switch to a snapshot (None: before the first) and the `chosen` partitions (None: all)."""
-        version = version_of(self._spec.open(), snapshot)
+        version = version_of(self._spec.address.follow(), snapshot)
         # After a failure from here on, the next call reads the table again.
         before, self._version = self._version, None
         partitions = None if chosen is None else tuple(chosen)

@@ -28,9 +28,8 @@ from streamhouse.paimon.spark.staging import Staged, stage, staged_rows
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.buckets import BucketGroups
-from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.commit import TableCommitter, overwrite_table
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
-from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.rows import check_columns
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 from streamhouse.source import ROW_KIND

@@ -1,4 +1,4 @@
-"""Exactly-once commits of what writers prepared; the driver also removes files left behind."""
+"""Commits of what writers prepared, exactly once, and overwrites; removes files left behind."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
 from streamhouse.paimon.storage.metadata_mirror.folder import object_store_parts
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
-from streamhouse.paimon.write.merge_rules.sum_limits import SumLimits
-from streamhouse.paimon.write.table_writer import writable, write_error
+from streamhouse.paimon.write.merge_rules.sum_limits import SumLimits, check_overwritten_sums
+from streamhouse.paimon.write.table_writer import overwrite_builder, writable, write_error
 from streamhouse.sql.plan import AsOf
 
 
@@ -227,6 +227,44 @@ class TableCommitter:
             if not ids & _added_files(self._table, snapshot.id):
                 self.abort(messages)
             return
+
+
+def overwrite_table(
+    table: Table,
+    commit_user: str,
+    messages: Sequence[bytes],
+    table_options: Mapping[str, str] | None = None,
+    partition: Mapping[str, Any] | None = None,
+) -> None:
+    """Replace a table's rows by those of `messages`, in one snapshot; driver.
+
+    In a partitioned table, this replaces only the partitions written to; with the option
+    `dynamic-partition-overwrite` = `false`, all of them. If a `partition` is given (column to
+    value, for some or all partition keys), it replaces the partitions with these values. Raises
+    `TableError` if a sum exceeds its column's type.
+    """
+    builder = overwrite_builder(writable(table, None, table_options), commit_user, partition)
+    commit = builder.new_commit()
+    commit_messages = [CommitMessage.deserialize(message) for message in messages]
+    try:
+        check_overwritten_sums(table, messages)
+    except TableError:
+        commit.abort(commit_messages)
+        raise
+    try:
+        with commit_lock(table.location):
+            commit.commit(commit_messages)
+    except rust_core.ERRORS as error:
+        raise write_error(table, error) from error
+
+
+def truncate_table(table: Table, commit_user: str) -> None:
+    """Delete all rows of a table, in one snapshot; driver."""
+    try:
+        with commit_lock(table.location):
+            overwrite_builder(writable(table), commit_user).new_commit().truncate_table()
+    except rust_core.ERRORS as error:
+        raise write_error(table, error) from error
 
 
 def _referenced_files(table: Table) -> set[bytes]:

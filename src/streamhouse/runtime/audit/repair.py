@@ -25,9 +25,8 @@ from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows, producer
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.commit import TableCommitter, overwrite_table
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead_attempts
-from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit import view_audit

@@ -22,9 +22,8 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.commit import TableCommitter, overwrite_table
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
-from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch.hidden_rows import WrittenKeys
 from streamhouse.runtime.batch.insert_columns import given_columns

@@ -18,14 +18,13 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.commit import TableCommitter, overwrite_table, truncate_table
 from streamhouse.paimon.write.commit_retries import (
     CHANGE_USER,
     attempt,
     remove_dead_attempts,
     with_retries,
 )
-from streamhouse.paimon.write.overwrite import overwrite_table, truncate_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import unfinished_delete
 from streamhouse.runtime.batch.bounded_statements import update_iceberg_metadata

@@ -19,8 +19,8 @@ from streamhouse.paimon.read.conditions import Filter, all_of
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import overwrite_table, truncate_table
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
-from streamhouse.paimon.write.overwrite import overwrite_table, truncate_table
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL
 

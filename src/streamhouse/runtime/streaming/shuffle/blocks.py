@@ -54,7 +54,7 @@ class TaskOfRow:
     def __init__(self, spec: QuerySpec) -> None:
         assert spec.shuffle is not None
         dimension = spec.dimensions()[spec.shuffle]
-        found = bucket_key(dimension, dimension.open())
+        found = bucket_key(dimension, dimension.address.follow())
         if isinstance(found, BucketRefusal):
             raise StreamhouseError(
                 f"lookup strategy 'bucket' is no longer possible: {found}; start the query again"
