@@ -103,7 +103,6 @@ def test_chunks_of_large_rows_have_fewer(database: Database) -> None:
 
 _READ = """
 import json, resource, sys
-from tests.integration.mysql.history import 
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 source = MySqlSource(json.loads(sys.argv[1]))
 start = source.initial_offset()

@@ -149,6 +149,8 @@ SYNTAX = [
     ("SELECT a FROM t WHER a = 1", 1, 17, "'WHER' is not a keyword; did you mean WHERE?"),
     ("SELECT a FROM t GROUP a", 1, 17, "'GROUP' is not a keyword; did you mean GROUP BY?"),
     ("SELECT a FROM t WHERE", 1, 22, "the statement ends too early: expected an expression"),
+    ("SELECT CAST(a AS INT FROM t", 1, 22, "'FROM' is not expected here; expected ')'"),
+    ("SELECT TRIM(BOTH 'x' FROM a", 1, 28, "the statement ends too early: expected ')'"),
     ("SELECT (a FROM t", 1, 11, "'FROM' is not expected here; expected ')'"),
     ("SELECT", 1, 1, "SELECT needs at least one column"),
     ("SELECT *", 1, 1, "SELECT * needs a FROM"),

@@ -27,12 +27,12 @@ NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
 
 
 @dataclass(frozen=True)
-class DraftSpec(DimensionSpec):
-    """A lookup of a table that a script would create or change."""
+class DraftAddress(TableAddress):
+    """The address of a table that a script would create or change."""
 
     table: DraftTable | None = None
 
-    def open(self) -> Any:
+    def follow(self) -> Any:
         """The table, which has what the choice of a lookup strategy reads."""
         return self.table
 
@@ -115,7 +115,7 @@ class DraftSession(Session):
         if is_server(lookup) or not self.catalogs.warehouse(catalog).is_draft(identifier):
             return super().dimension(lookup)
         table = self.catalogs.warehouse(catalog).readable(identifier)
-        return DraftSpec(lookup, TableAddress({}, identifier), table)
+        return DimensionSpec(lookup, DraftAddress({}, identifier, table=table))
 
 
 class DraftWarehouse(Warehouse):

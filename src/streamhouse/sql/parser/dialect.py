@@ -23,7 +23,7 @@ from streamhouse.sql.functions import texts
 from streamhouse.sql.parser.group_windows import GROUP_WINDOWS
 from streamhouse.sql.parser.match_recognize import MatchRecognizeParser
 from streamhouse.sql.parser.matched_rows import PATTERN_FUNCTIONS
-from streamhouse.sql.parser.strict_parser import FlinkParseError
+from streamhouse.sql.parser.strict_parser import FlinkParseError, closed
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.call import declared_call
 from streamhouse.sql.udf.function import Declaration
@@ -32,6 +32,7 @@ from streamhouse.sql.udf.function import Declaration
 _REMOVED_KEYWORDS = frozenset(
     ("/*+", "::", "?::", "??", "->", "->>", "~~", "~~~", "~~*", "~*", "SESSION")
 )
+_BASE_PARSERS = "CAST CEIL EXTRACT FLOOR POSITION SUBSTRING TRIM TRY_CAST".split()
 _NOT_FUNCTION_NAMES = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
 """Tokens that can precede a parenthesis as a function's name does, but name no function."""
 _COUNTS = {"CEIL": (1, 1), "FLOOR": (1, 1), "POSITION": (1, 2), "SUBSTRING": (1, 3)}
@@ -96,12 +97,9 @@ class Flink(Dialect):
         TABLE_ALIAS_TOKENS = parser.Parser.TABLE_ALIAS_TOKENS - {TokenType.MATCH_CONDITION}
         IS_PREDICATE_PRECEDENCE = parser.IsPredicatePrecedence.COMPARISON
         FUNCTIONS = {**functions.BUILDERS, **GROUP_WINDOWS, **PATTERN_FUNCTIONS}
-        FUNCTION_PARSERS = {
-            name: parser.Parser.FUNCTION_PARSERS[name]
-            for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")
-        } | {
+        FUNCTION_PARSERS = closed({
+            **{name: parser.Parser.FUNCTION_PARSERS[name] for name in _BASE_PARSERS},
             "OVERLAY": lambda self: self._parse_placing(),
-            "TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"],
             "JSON_ARRAY": lambda self: self._parse_json_array(),
             "JSON_ARRAYAGG": lambda self: self._parse_array_of_rows(),
             "JSON_EXISTS": lambda self: self._parse_json("JSON_EXISTS"),
@@ -109,7 +107,7 @@ class Flink(Dialect):
             "JSON_OBJECTAGG": lambda self: self._parse_object_of_rows(),
             "JSON_QUERY": lambda self: self._parse_json("JSON_QUERY"),
             "JSON_VALUE": lambda self: self._parse_json("JSON_VALUE"),
-        }
+        })  # fmt: skip
         PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
             **parser.Parser.PRIMARY_PARSERS,
             TokenType.UNICODE_STRING: lambda self, token: self._parse_code_points(token),

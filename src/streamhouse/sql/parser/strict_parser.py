@@ -43,6 +43,24 @@ class FlinkParseError(ParseError):
         self.own = own
 
 
+def closed(parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Callable[[Any], Any]]:
+    """Parsers of the arguments of functions, which need the parenthesis at their end.
+
+    The base parser lets it be left out.
+    """
+
+    def with_end(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def parsed(self: StrictParser) -> Any:
+            found = parse(self)
+            if self._curr.token_type != TokenType.R_PAREN:
+                self.raise_error("Expecting )")
+            return found
+
+        return parsed
+
+    return {name: with_end(parse) for name, parse in parsers.items()}
+
+
 class StrictParser(parser.Parser):
     """The base parser, but it raises for unsupported syntax that the base would misread."""
 
