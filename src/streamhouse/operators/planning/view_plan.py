@@ -20,7 +20,7 @@ from streamhouse.operators.planning.closed_windows import (
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.sink import Sink
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch import total_order
+from streamhouse.sql.batch import total_order, window_slices
 from streamhouse.sql.batch.bounded_query import (
     Analyzed,
     analyze_tree,
@@ -106,6 +106,8 @@ def plan_view(
     """
     with limited_depth(query):
         analyzed, _ = _analyzed(query, resolver)
+        # The key of the view is shorter without the ends of windows.
+        analyzed = replace(analyzed, tree=window_slices.without_ends(analyzed.tree))
         parsed = analyzed.parsed
         output = list(column_names) or analyzed.output
         if len(output) != len(analyzed.output):

@@ -267,7 +267,7 @@ def _columns(element: exp.Expr, relations: Relations) -> list[str]:
     return visible_in(scope, relations)[element.alias_or_name] or []
 
 
-def in_duckdb(tree: exp.Expr) -> exp.Expr:
+def in_duckdb(tree: exp.Query) -> exp.Query:
     """A query in DuckDB's terms, with its ASOF JOIN instead of such plain joins.
 
     It sorts both sides; a plain join would compare each row with all of its key.

@@ -7,6 +7,8 @@ gap are in one session, so sessions follow from the first and last times of thes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlglot import exp
 
 from streamhouse.sql.batch.slices import CLAUSES, NotSlicedError, Slices
@@ -40,41 +42,44 @@ def aggregate_slices(tree: exp.Expr, relations: Relations) -> None:
                 continue
 
 
-def without_ends(tree: exp.Expr) -> exp.Expr:
+def without_ends(tree: exp.Query) -> exp.Query:
     """A query in DuckDB's terms that groups windows of TUMBLE by their starts alone.
 
     A group by starts and ends takes nearly twice as long.
     """
-    if not any(WINDOWED in select.meta for select in tree.find_all(exp.Select)):
+    if not any(_grouped_windows(tree)):
         return tree
     made = tree.copy()
-    for select in made.find_all(exp.Select):
+    for select, alias, window, (first, last) in list(_grouped_windows(made)):
+        end = exp.Paren(
+            this=exp.Add(this=first.copy(), expression=call("TO_MILLISECONDS", number(window.size)))
+        )
+        name = last.name
+        last.pop()
+        clauses = (select.args.get(key) for key in ("having", "order", "qualify"))
+        for part in [*select.selects, *filter(None, clauses)]:
+            for column in list(part.find_all(exp.Column)):
+                if _is_of(column, alias) and column.name == name:
+                    column.replace(cast(end.copy(), "TIMESTAMP_MS"))
+    return made
+
+
+def _grouped_windows(
+    tree: exp.Expr,
+) -> Iterator[tuple[exp.Select, str, Window, tuple[exp.Expr, exp.Expr]]]:
+    """The SELECTs with a start and an end of TUMBLE in GROUP BY, and these two."""
+    for select in tree.find_all(exp.Select):
         group = select.args.get("group")
         if group is None or any(group.args.get(key) for key in _SETS):
             continue
         for element in sources(select):
             window = element.this.meta.get(WINDOWED) if isinstance(element, exp.Subquery) else None
             if window is not None and window.kind == "TUMBLE":
-                _group_by_start(select, group, element.alias, window)
-    return made
-
-
-def _group_by_start(select: exp.Select, group: exp.Group, alias: str, window: Window) -> None:
-    named = {key.name: key for key in group.expressions if _is_of(key, alias)}
-    for first, last in (("window_start", "window_end"), ("window$start", "window$end")):
-        if first in named and last in named:
-            end = exp.Paren(
-                this=exp.Add(
-                    this=named[first].copy(),
-                    expression=call("TO_MILLISECONDS", number(window.size)),
-                )
-            )
-            named[last].pop()
-            clauses = (select.args.get(key) for key in ("having", "order", "qualify"))
-            for part in [*select.selects, *filter(None, clauses)]:
-                for column in list(part.find_all(exp.Column)):
-                    if _is_of(column, alias) and column.name == last:
-                        column.replace(cast(end.copy(), "TIMESTAMP_MS"))
+                alias = element.alias
+                named = {key.name: key for key in group.expressions if _is_of(key, alias)}
+                for pair in (("window_start", "window_end"), ("window$start", "window$end")):
+                    if named.keys() >= {*pair}:
+                        yield select, alias, window, (named[pair[0]], named[pair[1]])
 
 
 def _is_of(node: exp.Expr, alias: str) -> bool:
