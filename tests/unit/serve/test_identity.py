@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from streamhouse.paimon.storage.files import LocalFiles
 from streamhouse.paimon.storage.table_identity import Identity
 
 
-def seen(shop: Any, table: str) -> tuple[Identity, int]:
-    opened = shop.warehouse.table(table)
+class NoStamps(LocalFiles):
+    """Files without stamps: only reading them shows a change, as in an object store."""
+
+    def stamp(self, path: str) -> object | None:
+        return None
+
+
+def seen(shop: Any, table: str, stamps: bool) -> tuple[Identity, int]:
+    opened = shop.warehouse.table(table).copy({})
+    if not stamps:
+        opened.files = NoStamps()
     return Identity(opened), opened.snapshot(opened.latest_snapshot_id()).time_ms
 
 
-def test_identity_survives_commits_and_expiry(shop: Any) -> None:
+@pytest.mark.parametrize("stamps", [True, False])
+def test_identity_survives_commits_and_expiry(shop: Any, stamps: bool) -> None:
     table = shop.sales()
     for number in range(2):
         shop.write(table, ("Chad", number, 1.0))
-    identity, time_ms = seen(shop, table)
+    identity, time_ms = seen(shop, table, stamps)
     assert (
         identity.is_unchanged(0, 0)
         and identity.is_unchanged(2, time_ms)
@@ -31,10 +44,11 @@ def test_identity_survives_commits_and_expiry(shop: Any) -> None:
     assert identity.digest == Identity(shop.warehouse.table(table)).digest
 
 
-def test_recreated_table_has_another_identity(shop: Any) -> None:
+@pytest.mark.parametrize("stamps", [True, False])
+def test_recreated_table_has_another_identity(shop: Any, stamps: bool) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
-    identity, time_ms = seen(shop, table)
+    identity, time_ms = seen(shop, table, stamps)
     shop.warehouse.drop_table("shop", "sales")
     assert not identity.is_unchanged(0, 0)
     shop.sales()
@@ -46,7 +60,7 @@ def test_recreated_table_has_another_identity(shop: Any) -> None:
 def test_object_store_is_queried_at_intervals(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.0))
-    identity, time_ms = seen(shop, table)
+    identity, time_ms = seen(shop, table, False)
     identity._local = False
     assert identity.is_unchanged(1, time_ms)
     shop.warehouse.drop_table("shop", "sales")

@@ -49,10 +49,12 @@ class StreamPlanner:
     ) -> None:
         self._scan, self._units, self._progress = scan, units, progress
         self._keyed = keyed
+        self._idle = (0, 0)
+        """An offset's snapshot, and the last one of those without changes after it."""
         self._last_snapshot: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_progress": None}
+        return {**self.__dict__, "_idle": (0, 0), "_progress": None}
 
     def stop_at(self, snapshot: int) -> None:
         """Plan no offset after this snapshot."""
@@ -127,7 +129,9 @@ class StreamPlanner:
         self, table: Table, start: Offset, latest: int, bound: Bound | None
     ) -> Offset:
         position, used, end = int(start["snapshot"]), 0, 0
-        for snapshot in snapshots_between(table, position, latest):
+        idle_from, idle_until = self._idle
+        first = max(idle_until, position) + 1 if idle_from == position else position + 1
+        for snapshot in snapshots_between(table, first - 1, latest):
             count = self._units.change_count(snapshot)
             if count == 0:
                 continue
@@ -139,7 +143,10 @@ class StreamPlanner:
                     splits = self._units.changes(table, snapshot.id)
                     return bounded_offset(snapshot.id, splits, 0, bound, True)
             end = snapshot.id
-        return {"snapshot": latest} if end or latest - position >= IDLE_SNAPSHOTS else start
+        if end or latest - position >= IDLE_SNAPSHOTS:
+            return {"snapshot": latest}
+        self._idle = (position, latest)
+        return start
 
     def partitions(
         self, table: Table, start: Offset, end: Offset, parallelism: int

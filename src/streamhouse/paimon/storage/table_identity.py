@@ -30,8 +30,11 @@ class Identity:
         self._local = is_local(table.location)
         numbers = numbered_files(self._files, f"{self._root}/schema", "schema-")
         self._schema = f"{self._root}/schema/schema-{min(numbers, default=0)}"
+        self._stamp = self._files.stamp(self._schema)
+        self._text = self._files.read_text(self._schema)
+        self._snapshot: tuple[int, int, object] | None = None
         self._checked_at = 0.0
-        self.digest = self._read_digest()
+        self.digest: str = hashlib.blake2b((self._text or "").encode(), digest_size=16).hexdigest()
 
     def is_unchanged(self, snapshot: int, time_ms: int, certain: bool = True) -> bool:
         """Whether the table is still the same, and `snapshot` still the one committed at `time_ms`.
@@ -44,17 +47,29 @@ class Identity:
         if not self._local and not certain and now - self._checked_at < _REMOTE_EVERY_S:
             return True
         self._checked_at = now
-        return self._read_digest() == self.digest and self._same_snapshot(snapshot, time_ms)
+        return self._same_table() and self._same_snapshot(snapshot, time_ms)
 
-    def _read_digest(self) -> str:
-        text = self._files.read_text(self._schema) or ""
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    def _same_table(self) -> bool:
+        stamp = self._files.stamp(self._schema)
+        if stamp is not None and stamp == self._stamp:
+            return True
+        text = self._files.read_text(self._schema)
+        if text is None or text != self._text:
+            return False
+        self._stamp = stamp
+        return True
 
     def _same_snapshot(self, snapshot: int, time_ms: int) -> bool:
         if not snapshot:
+            return True
+        stamp = self._files.stamp(f"{self._root}/snapshot/snapshot-{snapshot}")
+        if stamp is not None and self._snapshot == (snapshot, time_ms, stamp):
             return True
         current = self._snapshots.find(snapshot)
         if current is None:
             latest = self._snapshots.latest_id()
             return latest is not None and latest > snapshot
-        return current.time_ms == time_ms
+        if current.time_ms != time_ms:
+            return False
+        self._snapshot = (snapshot, time_ms, stamp)
+        return True
