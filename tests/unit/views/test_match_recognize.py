@@ -239,7 +239,8 @@ def test_flinks_examples(tmp_path: Path) -> None:
             f"SELECT * FROM Ticker MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY rowtime {clauses})"
         )
         found = session.exact_rows(text)
-        return [[v.second if isinstance(v, datetime) else v for v in row[1:]] for row in found]
+        rows = ([v.second if isinstance(v, datetime) else v for v in row[1:]] for row in found)
+        return sorted(rows, key=lambda row: row[0])
 
     assert seconds(
         "MEASURES START_ROW.rowtime AS start_tstamp, LAST(PRICE_DOWN.rowtime) AS bottom_tstamp, "
