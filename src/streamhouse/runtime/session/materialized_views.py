@@ -44,6 +44,8 @@ class MaterializedViews:
         self._defined: dict[Name, DefinedView] = {}
         self.reserved: set[Name] = set()
         """Names that no other result of the script may have."""
+        self.plans: dict[tuple[object, ...], ViewPlan] = {}
+        """The plans of statements over stored tables; a run may take those of its dry run."""
 
     def create(self, statement: CreateMaterializedView) -> bool:
         """Run CREATE MATERIALIZED VIEW: create its table (True), or find it, defined alike.
@@ -64,7 +66,7 @@ class MaterializedViews:
         inputs = ViewInputTables(self._session, full)
         text = with_full_names(statement.query, inputs.stored_name)
         stored = StoredView(text, statement.freshness_s, statement.full, zone=inputs.zone)
-        plan = plan_view(statement.query, inputs, statement.columns, statement.primary_key)
+        plan = self._plan(statement, inputs)
         feeds = inputs.create(statement.position)
         if not self._session.has_table(full):
             self._create(statement, full, stored, plan)
@@ -93,6 +95,18 @@ class MaterializedViews:
                 "another name"
             )
         return DefinedView(full, stored, plan, feeds)
+
+    def _plan(self, statement: CreateMaterializedView, inputs: ViewInputTables) -> ViewPlan:
+        """The plan of a view; a known one if its tables are still the same."""
+        of = (statement.query, statement.columns, statement.primary_key)
+        plan = self.plans.get((*of, inputs.zone))
+        if plan is None or any(
+            inputs.table(scan.table.name) != scan.table for scan in plan.query.scans
+        ):
+            plan = plan_view(statement.query, inputs, *of[1:])
+            if not inputs.sources:
+                self.plans[*of, inputs.zone] = plan
+        return plan
 
     def unused(self, full: Name) -> Name:
         """The name, or the same with a number if the script has such a view, or reserved it."""
