@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 from tests.unit.runtime.local_pipeline import LocalPipeline
+from tests.unit.runtime.test_reporter import OneQuery
 
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.monitoring.reporter import Reporter
+from streamhouse.runtime.monitoring.status import Statuses
 from streamhouse.runtime.views.kept_rows import kept_rows
+from streamhouse.state.store import LOOKUPS
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS orders (id INT, customer INT);
@@ -45,3 +50,9 @@ def test_rows_bytes_and_files_of_lookups_are_listed(tmp_path: Path, strategy: st
     assert kept["rows"] == 30 and kept["bytes"] == found["bytes"] > 30
     assert kept["files"] == found["files"] == 1
     assert kept_rows(shop.options["warehouse"], None, "default.other") == []
+    (folder,) = tmp_path.rglob(LOOKUPS)
+    query = OneQuery(TableAddress(shop.options, "default.named"), checkpoint=folder.parent)
+    Reporter("").begin([query], tuple)
+    status = Statuses(shop.options).read("p")
+    assert status is not None
+    assert status.queries[0].state_bytes == kept["bytes"] and not status.queries[0].is_view

@@ -42,6 +42,7 @@ class OneQuery:
     metrics: QueryMetrics = field(default_factory=QueryMetrics)
     behind: Lag | None = None
     asked: int = 0
+    checkpoint: Path = Path("d.t")
 
     @property
     def description(self) -> QueryDescription:
@@ -50,7 +51,7 @@ class OneQuery:
             self.target,
             self.target,
             self.address,
-            Path(self.target),
+            self.checkpoint,
             ("c", "d", "s"),
             looks_up=("d.k",),
         )

@@ -24,7 +24,7 @@ from streamhouse.runtime.monitoring.status import (
     Statuses,
 )
 from streamhouse.source import Lag
-from streamhouse.state.store import LOOKUPS, StateStore
+from streamhouse.state.store import FOLDER, LOOKUPS, StateStore
 
 if TYPE_CHECKING:
     from streamhouse.paimon.maintenance.service import Maintenance
@@ -251,7 +251,7 @@ class Reporter:
             state_bytes = _kept_bytes(checkpoint / LOOKUPS)
         if strategy == "recomputed":
             sources = tuple(at.identifier for at in description.source_tables)
-            state_bytes = _kept_bytes(checkpoint)
+            state_bytes = _kept_bytes(checkpoint / FOLDER)
             strategy = "incremental" if state_bytes else "recomputed"
         return replace(
             query_status(query, self._lags.get((description.pipeline, description.part))),
@@ -272,8 +272,8 @@ class Reporter:
             self._lags[query.description.pipeline, query.description.part] = lag
 
 
-def _kept_bytes(checkpoint: Path) -> int:
-    kept = StateStore.of(checkpoint).newest
+def _kept_bytes(folder: Path) -> int:
+    kept = StateStore(folder).newest
     return 0 if kept is None else kept.size
 
 
