@@ -98,14 +98,14 @@ class MaterializedViews:
 
     def _plan(self, statement: CreateMaterializedView, inputs: ViewInputTables) -> ViewPlan:
         """The plan of a view; a known one if its tables are still the same."""
-        of = (statement.query, statement.columns, statement.primary_key)
-        plan = self.plans.get((*of, inputs.zone))
-        if plan is None or any(
-            inputs.table(scan.table.name) != scan.table for scan in plan.query.scans
-        ):
-            plan = plan_view(statement.query, inputs, *of[1:])
-            if not inputs.sources:
-                self.plans[*of, inputs.zone] = plan
+        query, columns, key = statement.query, statement.columns, statement.primary_key
+        known = self.plans.get((query, columns, key, inputs.zone))
+        scans = () if known is None else known.query.scans
+        if known is not None and all(inputs.table(each.table.name) == each.table for each in scans):
+            return known
+        plan = plan_view(query, inputs, columns, key)
+        if not inputs.sources:
+            self.plans[query, columns, key, inputs.zone] = plan
         return plan
 
     def unused(self, full: Name) -> Name:

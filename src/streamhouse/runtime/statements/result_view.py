@@ -88,7 +88,7 @@ class Staged:
                 kind = "MATERIALIZED VIEW" if is_view(found) else "TABLE"
                 raise TableError(
                     f"table {'.'.join(self.table.name[1:])} has the rows of another SELECT, or "
-                    f"other columns; DROP {kind} it, and run the script once with --from-scratch"
+                    f"other columns; use DROP {kind}, and run the script once with --from-scratch"
                 )
         session.tables.keep(self.table)
         session.materialized.reserved.add(self.table.name)

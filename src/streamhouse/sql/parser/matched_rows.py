@@ -350,17 +350,17 @@ class _Select:
             alias=exp.TableAlias(this=quoted(_FOUND), columns=[quoted(_FOUND)]),
         )
         yield exp.Join(this=unnest, kind="CROSS")
-        pairs = zip(_keys(self._clauses, _ROW), _keys(self._clauses, _PARTITION), strict=True)
-        same = (exp.NullSafeEQ(this=own, expression=key) for own, key in pairs)
+        same = _same_keys([key.name for key in self._clauses.keys], _ROW, _PARTITION)
         place = exp.EQ(this=column_of(_ROW, PLACE), expression=_found("place"))
         yield exp.Join(this=_table(ROWS), on=exp.and_(place, *same))
 
 
 def decide(select: exp.Select, later: Callable[[exp.Expr], exp.Expr]) -> None:
-    """Let a SELECT that is `IN_TIME` have the matches whose last row is `later`, by its time.
+    """Limit a SELECT that is `IN_TIME` to the matches that a `later` row has decided.
 
-    That is the last row on which the match depends. Only partitions with later rows are read, and a
-    match is left out if rows to come may change it.
+    `later` is a condition on the time of a row. A row decides a match if it is the last one on
+    which the match depends. Partitions without a later row are not read, and a match that rows to
+    come may change is left out.
     """
     keys, time = select.meta[MATCHED], select.meta[IN_TIME]
     rows = select.args["with_"].expressions[1].this
@@ -371,12 +371,8 @@ def decide(select: exp.Select, later: Callable[[exp.Expr], exp.Expr]) -> None:
         (rows, INPUT, _ROW, ()), (select, ROWS, _PARTITION, (decided,)),
     ):  # fmt: skip
         other = exp.Select(expressions=[number(1)])
-        alias = exp.TableAlias(this=quoted(_OTHER))
-        other.set("from_", exp.From(this=exp.Table(this=quoted(relation), alias=alias)))
-        same = (
-            exp.NullSafeEQ(this=column_of(own, key), expression=column_of(_OTHER, key))
-            for key in keys
-        )
+        other.set("from_", exp.From(this=_table(relation, _OTHER)))
+        same = _same_keys(keys, own, _OTHER)
         other.where(later(column_of(_OTHER, time)), *terms, *same, copy=False)
         query.where(exp.Exists(this=other), copy=False)
 
@@ -455,8 +451,14 @@ def _grouped(
     return exp.Select(expressions=items, from_=exp.From(this=_table(ROWS)), group=group)
 
 
-def _table(name: str) -> exp.Table:
-    return exp.Table(this=quoted(name), alias=exp.TableAlias(this=quoted(_ROW)))
+def _same_keys(names: Sequence[str], left: str, right: str) -> Iterator[exp.Expr]:
+    """The conditions that rows of two relations are of one partition."""
+    for name in names:
+        yield exp.NullSafeEQ(this=column_of(left, name), expression=column_of(right, name))
+
+
+def _table(name: str, alias: str = _ROW) -> exp.Table:
+    return exp.Table(this=quoted(name), alias=exp.TableAlias(this=quoted(alias)))
 
 
 def _subquery(select: exp.Select, alias: str) -> exp.Subquery:

@@ -19,16 +19,15 @@ _SPLITS = ("partition", "shard-id")
 """The keys of METADATA columns that say from which part of a source a row comes."""
 _OPTIONS = "scan.watermark."
 IDLE_OPTION = f"{_OPTIONS}idle-timeout"
-_TEXTS = f"{_OPTIONS}alignment.group", f"{_OPTIONS}emit.strategy"
 _ALIGNED = "rows of an input that runs ahead wait in its table, and no state grows by them"
 _NEEDLESS = {
-    **dict.fromkeys(
-        (_TEXTS[0], *(f"{_OPTIONS}alignment.{name}" for name in ("max-drift", "update-interval"))),
-        _ALIGNED,
-    ),
-    _TEXTS[1]: "each batch computes the watermark of its rows",
+    f"{_OPTIONS}alignment.group": _ALIGNED,
+    f"{_OPTIONS}alignment.max-drift": _ALIGNED,
+    f"{_OPTIONS}alignment.update-interval": _ALIGNED,
+    f"{_OPTIONS}emit.strategy": "each batch computes the watermark of its rows",
 }
 """Why an option of Flink changes no result."""
+_DURATIONS = ("idle-timeout", "alignment.max-drift", "alignment.update-interval")
 
 
 def of_source(
@@ -49,7 +48,7 @@ def of_source(
             "it out"
         )
     for key, value in own.items():
-        if key not in _TEXTS:
+        if key.removeprefix(_OPTIONS) in _DURATIONS:
             duration_ms(key, value)
         if key in _NEEDLESS:
             notice(f"{where}: option '{key}' has no effect here: {_NEEDLESS[key]}")
