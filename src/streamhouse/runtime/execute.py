@@ -52,14 +52,13 @@ def execute(
         isinstance(statement, syntax.CreateFunction) for statement in statements
     ):
         search([modules])
-    session, total, stored = Session(options), Changed(), False
     if len(statements) > 1:
         draft = DraftSession(options, requires_warehouse=True)
         draft.settings.set("execution.runtime-mode", "batch")
         with held_notices(draft, draft.notice):
             for _ in plan_script(draft, statements):
                 pass
-        session.materialized.plans = draft.materialized.plans
+    session, total, stored = Session(options), Changed(), False
     session.settings.set("execution.runtime-mode", "batch")
     for statement in statements:
         try:

@@ -44,8 +44,6 @@ class MaterializedViews:
         self._defined: dict[Name, DefinedView] = {}
         self.reserved: set[Name] = set()
         """Names that no other result of the script may have."""
-        self.plans: dict[tuple[object, ...], ViewPlan] = {}
-        """The plans of statements over stored tables; a run may take those of its dry run."""
 
     def create(self, statement: CreateMaterializedView) -> bool:
         """Run CREATE MATERIALIZED VIEW: create its table (True), or find it, defined alike.
@@ -66,7 +64,7 @@ class MaterializedViews:
         inputs = ViewInputTables(self._session, full)
         text = with_full_names(statement.query, inputs.stored_name)
         stored = StoredView(text, statement.freshness_s, statement.full, zone=inputs.zone)
-        plan = self._plan(statement, inputs)
+        plan = plan_view(statement.query, inputs, statement.columns, statement.primary_key)
         feeds = inputs.create(statement.position)
         if not self._session.has_table(full):
             self._create(statement, full, stored, plan)
@@ -95,18 +93,6 @@ class MaterializedViews:
                 "another name"
             )
         return DefinedView(full, stored, plan, feeds)
-
-    def _plan(self, statement: CreateMaterializedView, inputs: ViewInputTables) -> ViewPlan:
-        """The plan of a view; a known one if its tables are still the same."""
-        query, columns, key = statement.query, statement.columns, statement.primary_key
-        known = self.plans.get((query, columns, key, inputs.zone))
-        scans = () if known is None else known.query.scans
-        if known is not None and all(inputs.table(each.table.name) == each.table for each in scans):
-            return known
-        plan = plan_view(query, inputs, columns, key)
-        if not inputs.sources:
-            self.plans[query, columns, key, inputs.zone] = plan
-        return plan
 
     def unused(self, full: Name) -> Name:
         """The name, or the same with a number if the script has such a view, or reserved it."""

@@ -28,11 +28,6 @@ class ViewInputTables(ResolverAround):
         self._inputs: dict[Name, TableInfo] = {}
         """The input table of each source, by the source's name."""
 
-    @property
-    def sources(self) -> list[Name]:
-        """The sources that were found so far, by their full names."""
-        return [*self._inputs]
-
     def create(self, position: TextPosition) -> tuple[Insert, ...]:
         """Create the input tables of all sources; returns the statements that fill them."""
         return tuple(self._feed(name, table, position) for name, table in self._inputs.items())
