@@ -289,6 +289,7 @@ CLAUSES = "ORDER BY at_ MEASURES A.price AS p PATTERN ({}) DEFINE {}"
         (CLAUSES.format("A B", "C AS TRUE"), "'C' is no variable of the PATTERN; it has A, B"),
         (CLAUSES.format("A {- B -}", "A AS TRUE"), "the PATTERN has \\{; write"),
         (CLAUSES.format("A", "A AS B.price > 1"), "'B' is no variable"),
+        (CLAUSES.format("A", "A AS A.cost > 1"), "there is no column 'cost'; [^$]*$"),
         ("MEASURES A.price AS p PATTERN (A) DEFINE A AS TRUE", "Expecting|expected"),
         (CLAUSES.format("A", "A AS SUM(A.price + LAST(A.price, 1)) > 1"), "LAST cannot be in"),
         (CLAUSES.replace("A.price", "MATCH_PROCTIME()").format("A", "A AS TRUE"), "not supported"),

@@ -237,8 +237,13 @@ class Warehouse:
     def exists(self, database: str, name: str) -> bool:
         """Whether the table exists; False if the database is missing."""
         if self._catalog.metastore == "filesystem" and is_local(self.path):
-            # Hundreds of new tables would be listed for each of them.
-            if not os.path.isdir(os.path.join(self.path, f"{database}.db", name)):
+            # The core lists all tables of the database, and the schemas of each.
+            schemas = os.path.join(self.path, f"{database}.db", name, "schema")
+            try:
+                return os.sep not in name and any(
+                    schema.startswith("schema-") for schema in os.listdir(schemas)
+                )
+            except (FileNotFoundError, NotADirectoryError):
                 return False
         return database in self.databases() and name in self._catalog.tables(database)
 

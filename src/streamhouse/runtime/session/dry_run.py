@@ -145,7 +145,10 @@ class DraftWarehouse(Warehouse):
         return sorted({*remaining, *created})
 
     def exists(self, database: str, name: str) -> bool:
-        return database in self.databases() and name in self.tables(database)
+        full = f"{database}.{name}"
+        if full in self._drafts or full in self._dropped:
+            return full in self._drafts
+        return database in self._stored_databases() and super().exists(database, name)
 
     @contextmanager
     def creating(self) -> Iterator[None]:

@@ -23,6 +23,8 @@ import pyarrow as pa
 from streamhouse.duckdb_database import open_database
 
 FUNCTION = "flink_match_rows"
+ALIAS, OWN = "_m", "match$"
+"""The alias of the rows that are searched, and how the columns begin that are not their own."""
 ROWS, REQUEST, PLACE, VARIABLE = "match$rows", "match$request", "match$place", "match$variable"
 """The relation over which conditions are evaluated, and its columns beside those of the rows."""
 TIME, IS = "match$time", "match$is_"

@@ -23,6 +23,7 @@ from streamhouse.sql.functions.expression_builders import (
     quoted,
 )  # fmt: skip
 from streamhouse.sql.functions.row_patterns import (
+    ALIAS,
     DECIDED,
     FUNCTION,
     IS,
@@ -42,7 +43,7 @@ IN_TIME = "in_time"
 """Key in the `meta` of such a SELECT: the column of time in whose order its rows are, if any."""
 INPUT = "match$input"
 """The first WITH query of such a SELECT, of which it reads each partition on its own."""
-_ROW, _FOUND, _PARTITION, _OTHER = "_m", "_f", "_p", "_o"
+_ROW, _FOUND, _PARTITION, _OTHER = ALIAS, "_f", "_p", "_o"
 _MATCHES, _MOVED = "match$found", "match$moved"
 _NAMES = (
     "FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER", "MATCH_ROWTIME",

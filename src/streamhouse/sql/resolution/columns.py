@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -18,7 +19,10 @@ from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script, of_query
 from streamhouse.sql.types import duck_type
+from streamhouse.sql.udf.function import Declaration
 
+_LONG = 50_000
+"""The trees of texts with as many characters are not kept."""
 VIEWED = "viewed"
 """Key in the `meta` of a table's node: a view reads this table."""
 
@@ -33,9 +37,18 @@ class Parsed:
 
 
 def parse_query(query: Query) -> Parsed:
-    """The tree of a query; raises `SqlError`."""
+    """The tree of a query, which may be changed; raises `SqlError`."""
     script = of_query(query)
-    tokens = query_parser.lex(script, len(script.text) - len(query.text))
+    parse = _parsed if len(query.text) < _LONG else _parsed.__wrapped__
+    parsed = parse(script, len(script.text) - len(query.text), tuple(query.functions.values()))
+    return replace(parsed, script=script, tree=parsed.tree.copy())
+
+
+# A statement is planned by several planners in turn, and by a dry run before.
+@functools.lru_cache(maxsize=4)
+def _parsed(script: Script, start: int, functions: tuple[Declaration, ...]) -> Parsed:
+    """`functions`: those of the script, which do not count when scripts are compared."""
+    tokens = query_parser.lex(script, start)
     tree = query_parser.parse_tokens(script, tokens)
     words = [f"{t.token_type.name} {' '.join(t.text.split())}" for t in tokens]
     canonical = "\n".join(

@@ -10,6 +10,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import BindError, Relations, check_case
+from streamhouse.sql.functions.row_patterns import ALIAS, OWN
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.text import Script
 
@@ -101,7 +102,9 @@ def _check_qualified(script: Script, column: exp.Column, scopes: list[Names]) ->
         if alias in visible:
             columns = visible[alias]
             if columns is not None and name not in columns:
-                message = f"'{alias}' has no column '{name}'; {nearest(name, columns)}"
+                known = [each for each in columns if not each.startswith(OWN)]
+                start = "there is" if alias == ALIAS else f"'{alias}' has"
+                message = f"{start} no column '{name}'; {nearest(name, known)}"
                 raise node_errors.error(script, column, message)
             return
         if any(columns is not None and alias in columns for columns in visible.values()):
