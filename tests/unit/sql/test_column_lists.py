@@ -67,6 +67,7 @@ def test_queries_and_their_rows(session: ViewSession, query: str, rows: list[lis
     "query",
     [
         "SELECT t.r.* FROM nested t",
+        "SELECT r.* FROM nested t JOIN (SELECT 1 AS one) u ON one > 0",
         "SELECT q.r.* FROM (SELECT r, id FROM nested) q",
         "SELECT x.a, x.`B c` FROM (SELECT t.r.*, id FROM nested t) x",
         "SELECT q.z.* FROM (SELECT CAST(r AS ROW<a INT, `B c` STRING>) AS z FROM nested) q",

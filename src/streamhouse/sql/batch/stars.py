@@ -39,6 +39,9 @@ def items(
     joined = any(join.args.get("using") for join in select.args.get("joins") or ())
     for item in select.expressions:
         qualifier = item.table if isinstance(item, exp.Column) else ""
+        of = [owner for owner, columns in visible.items() if qualifier in (columns or ())]
+        if names.is_star(item) and qualifier not in visible and len(of) == 1:
+            item.set("db", quoted(of[0]))
         if names.is_star(item) and item.text("db"):
             yield from _fields(item, _type(scope, item.text("db"), qualifier, relations))
             continue
