@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from streamhouse.background import ticking
 from streamhouse.errors import StreamhouseError
-from streamhouse.progress_timer import ticking
 
 _FIRST_LINE_AFTER_S = 2.0
 _LINE_EVERY_S = 10.0

@@ -265,8 +265,9 @@ class DemoScenario(ABC):
         self.driver.wait(self.catch_up_s, check)
 
     def raise_if_failed(self) -> None:
-        """Raise the error of a process that has failed."""
+        """Raise the error of a process that has failed, or of the clock."""
         self.driver.raise_if_failed()
+        self.clock.check()
 
     @abstractmethod
     def introduction(self) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import json
 import random
-import threading
 import time
 import uuid
 from base64 import urlsafe_b64encode
@@ -17,6 +16,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from streamhouse.background import RepeatedStep
 from streamhouse.demo.mariadb import free_port
 from streamhouse.demo.private_server import STOP_SECONDS, PrivateServer
 from streamhouse.errors import ConnectError
@@ -144,8 +144,7 @@ class KafkaOrders:
     def __init__(self, folder: Path, per_second: int) -> None:
         self._broker = KafkaBroker(folder)
         self._per_second = per_second
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: RepeatedStep | None = None
         self.produced = 0
 
     @property
@@ -163,38 +162,32 @@ class KafkaOrders:
     def begin(self) -> None:
         """Begin to produce, unless it already does."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
-            self._thread.start()
+            settings = {"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 0}
+            self._producer = Producer({**settings, "enable.idempotence": True})
+            self._began = time.monotonic()
+            self._thread = RepeatedStep(self._produce, "orders", _STEP_S)
 
     def end(self) -> None:
-        """Stop producing; all orders are in the topic then."""
-        self._stopped.set()
+        """Stop producing; all orders are in the topic then. Raises `ConnectError`."""
         if self._thread is not None:
-            self._thread.join(_FLUSH_S)
+            self._thread.stop()
+            self._thread.check()
+            if self._producer.flush(_FLUSH_S):
+                raise ConnectError("the demo's Kafka broker has not taken all orders")
 
     def close(self) -> None:
         """Stop producing, and stop the broker."""
-        self.end()
+        if self._thread is not None:
+            self._thread.stop()
         self._broker.stop()
 
-    def _run(self) -> None:
-        producer = Producer(
-            {
-                "bootstrap.servers": self.servers,
-                "linger.ms": 5,
-                "enable.idempotence": True,
-                "log_level": 0,
-            }
-        )
-        began = time.monotonic()
-        while not self._stopped.wait(_STEP_S):
-            due = int((time.monotonic() - began) * self._per_second)
-            while self.produced < due:
-                self.produced += 1
-                producer.produce(TOPIC, self._order(self.produced))
-            producer.poll(0)
-        if producer.flush(_FLUSH_S):
-            raise ConnectError("the demo's Kafka broker has not taken all orders")
+    def _produce(self) -> float:
+        due = int((time.monotonic() - self._began) * self._per_second)
+        while self.produced < due:
+            self.produced += 1
+            self._producer.produce(TOPIC, self._order(self.produced))
+        self._producer.poll(0)
+        return _STEP_S
 
     def _order(self, number: int) -> bytes:
         now = datetime.datetime.now(datetime.UTC)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from py4j.protocol import Py4JError
 
+from streamhouse.background import ticking
 from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.jvm import JavaProcess, spark_jars
-from streamhouse.progress_timer import ticking
 
 _FETCH_SECONDS = 600.0
 _PROGRESS_SECONDS = 2.0

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+from streamhouse.background import in_background
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.installed_java import check_java
 from streamhouse.runtime.spark import jvm as spark_jvm
@@ -91,10 +93,8 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     global _starting
     check_java()
     cancelled = threading.Event()
-    pool = ThreadPoolExecutor(1, "streamhouse-spark")
-    session = pool.submit(_start_beside, name, options, cancelled.is_set)
-    pool.shutdown(wait=False)
-    _starting = _StartingSession(session, cancelled)
+    start = partial(_start_beside, name, options, cancelled.is_set)
+    _starting = _StartingSession(in_background(start, "streamhouse-spark"), cancelled)
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,7 @@ def _start(
     callbacks: Callable[..., Any] = ensure_callback_server_started
     callbacks(SparkContext._gateway)
     if local and is_own:
-        threading.Thread(
-            target=_warm_up, args=(session,), daemon=True, name="streamhouse-warm"
-        ).start()
+        in_background(partial(_warm_up, session), "streamhouse-warm")
     return session
 
 
@@ -199,11 +197,11 @@ def _log_executors(session: SparkSession) -> None:
 
 
 def _warm_up(session: SparkSession) -> None:
-    """Run an empty job that starts Python processes and loads classes while queries are planned."""
-    try:
-        session.read.format(FORMAT).load().collect()
-    except Exception:  # noqa: BLE001  # the session may end meanwhile; queries report other errors
-        return
+    """Run an empty job that starts Python processes and loads classes while queries are planned.
+
+    The session may end meanwhile; queries report other errors.
+    """
+    session.read.format(FORMAT).load().collect()
 
 
 def end_session() -> None:
