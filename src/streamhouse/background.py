@@ -1,4 +1,4 @@
-"""Work in threads of its own: a call, or a step that is repeated until it is stopped.
+"""Work in threads of its own (a call, or a step that is repeated), and waits with a deadline.
 
 Such a thread does not keep the process alive.
 """
@@ -70,3 +70,16 @@ def ticking(tick: Callable[[float], None], first_s: float, every_s: float) -> It
         yield
     finally:
         ticker.stop()
+
+
+def wait_until(done: Callable[[], object], seconds: float, step_s: float = 0.05) -> bool:
+    """Wait until `done` returns something true, at most so many seconds; returns whether it has.
+
+    It is called every `step_s` seconds, and its errors end the wait.
+    """
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(step_s)
+    return True

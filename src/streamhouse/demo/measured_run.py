@@ -18,9 +18,10 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from streamhouse.background import RepeatedStep
+from streamhouse.background import RepeatedStep, wait_until
 from streamhouse.cli.table_view import TableView
-from streamhouse.demo.driver import Check, DemoPage, process_tree
+from streamhouse.demo.child_process import process_tree
+from streamhouse.demo.driver import Check, DemoPage
 from streamhouse.demo.latency import ages_text
 from streamhouse.demo.scenario import DemoScenario, ScriptedSteps
 from streamhouse.errors import StreamhouseError, TableError
@@ -139,19 +140,19 @@ def wait_for_first_result(scenario: DemoScenario, check: Check) -> float:
 
     `check` is called at each step.
     """
-    deadline = time.monotonic() + FIRST_RESULT_S
-    while True:
+
+    def arrived() -> bool:
         check()
         scenario.driver.raise_if_failed()
-        first = scenario.clock.first_after(0)
-        if first is not None:
-            return first
-        if time.monotonic() > deadline:
-            raise StreamhouseError(
-                f"the {scenario.result} is still empty after {FIRST_RESULT_S:.0f} s; see "
-                f"{scenario.log}"
-            )
-        time.sleep(_PAUSE_S)
+        return scenario.clock.first_after(0) is not None
+
+    wait_until(arrived, FIRST_RESULT_S, _PAUSE_S)
+    first = scenario.clock.first_after(0)
+    if first is None:
+        raise StreamhouseError(
+            f"the {scenario.result} is still empty after {FIRST_RESULT_S:.0f} s; see {scenario.log}"
+        )
+    return first
 
 
 def _run_steps(

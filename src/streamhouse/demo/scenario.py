@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from streamhouse.demo.driver import Check, Driver, start_command
+from streamhouse.demo.child_process import start_command
+from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.latency import Latencies, SnapshotClock, ages_text
 from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError, TableError

@@ -16,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamhouse.background import RepeatedStep
+from streamhouse.background import RepeatedStep, wait_until
 from streamhouse.demo.mariadb import free_port
 from streamhouse.demo.private_server import STOP_SECONDS, PrivateServer
 from streamhouse.errors import ConnectError
@@ -84,11 +84,8 @@ class KafkaBroker(PrivateServer):
         """Delete a topic, and wait until it is gone."""
         admin = self.admin()
         admin.delete_topics([name], operation_timeout=30)[name].result(30)
-        deadline = time.monotonic() + STOP_SECONDS
-        while name in admin.list_topics(timeout=10).topics:
-            if time.monotonic() > deadline:
-                raise ConnectError(f"topic {name} was not deleted within {STOP_SECONDS:.0f} s")
-            time.sleep(0.05)
+        if not wait_until(lambda: name not in admin.list_topics(timeout=10).topics, STOP_SECONDS):
+            raise ConnectError(f"topic {name} was not deleted within {STOP_SECONDS:.0f} s")
 
     @property
     def _properties(self) -> Path:

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from pyspark.sql import SparkSession
 from streamhouse.background import in_background
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.installed_java import check_java
+from streamhouse.paimon.java.jvm import end_process
 from streamhouse.runtime.spark import jvm as spark_jvm
 from streamhouse.runtime.spark.cluster import (
     check_master,
@@ -33,11 +33,11 @@ from streamhouse.runtime.spark.executors import (
     wait_for_executors,
 )
 from streamhouse.runtime.spark.jvm_output import OUTPUT
-from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.spark.settings import (
     EXECUTORS,
     JAVA_OPTIONS,
     SETTINGS,
+    SparkOptions,
     socket_settings,
     with_attempts,
 )
@@ -59,8 +59,9 @@ _own_session: SparkSession | None = None
 """The session that this module started itself; None if the active session is another's."""
 _parent: WorkerParent | None = None
 """The parent from which the Python workers of this module's JVM are forked."""
-_starting: _StartingSession | None = None
-"""The session that `begin_session` is starting, until `start_session` takes it."""
+_starting: tuple[Future[SparkSession], threading.Event] | None = None
+"""The session that `begin_session` is starting, until `start_session` takes it; its event cancels
+it."""
 _checked: set[tuple[str, str]] = set()
 """The applications and warehouses that `check_cluster` has checked."""
 
@@ -77,7 +78,7 @@ def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
     global _starting
     starting, _starting = _starting, None
     if starting is not None:
-        return starting.session.result()
+        return starting[0].result()
     own = _own_session
     if own is not None and own.sparkContext is SparkContext._active_spark_context:
         # It is set up; each call into the JVM that would check this takes milliseconds.
@@ -94,15 +95,7 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     check_java()
     cancelled = threading.Event()
     start = partial(_start_beside, name, options, cancelled.is_set)
-    _starting = _StartingSession(in_background(start, "streamhouse-spark"), cancelled)
-
-
-@dataclass(frozen=True)
-class _StartingSession:
-    """A session that a background thread starts, unless it is cancelled."""
-
-    session: Future[SparkSession]
-    cancelled: threading.Event
+    _starting = in_background(start, "streamhouse-spark"), cancelled
 
 
 def _start_beside(name: str, options: SparkOptions, cancelled: Callable[[], bool]) -> SparkSession:
@@ -212,8 +205,8 @@ def end_session() -> None:
     global _own_session, _starting
     starting, _starting = _starting, None
     if starting is not None:
-        starting.cancelled.set()
-        wait([starting.session])
+        starting[1].set()
+        wait(starting[:1])
     session, _own_session = _own_session, None
     if session is None or session.sparkContext is not SparkContext._active_spark_context:
         return
@@ -230,12 +223,7 @@ def _end_jvm(gateway: Any) -> None:
     gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
-        process.stdin.close()
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_END_SECONDS)
+        end_process(process, _END_SECONDS)
     _end_parent()
 
 
