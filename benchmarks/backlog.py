@@ -150,8 +150,8 @@ def one_run(
     `tasks`: those of a batch. Of a cluster's executors one at least has started before the clock.
     """
     import streamhouse.runtime.script  # noqa: F401 - loading Python modules is part of the start
-    from streamhouse.runtime.spark.options import SparkOptions
     from streamhouse.runtime.spark.session import check_cluster, start_session
+    from streamhouse.runtime.spark.settings import SparkOptions
 
     before = time.perf_counter()
     options = SparkOptions(master, settings or {})

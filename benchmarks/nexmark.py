@@ -175,8 +175,8 @@ def ours(events: Events, name: str, total: int) -> dict[str, Any]:
 
 def one_run(warehouse: str, name: str) -> None:
     """Run a query until it has caught up; prints when its clock started, in ms."""
-    from streamhouse.runtime.spark.options import SparkOptions
     from streamhouse.runtime.spark.session import start_session
+    from streamhouse.runtime.spark.settings import SparkOptions
 
     options = SparkOptions("local[2]", {})
     start_session(name, options)

@@ -176,7 +176,7 @@ def ours(folder: Path, name: str, given: argparse.Namespace) -> dict[str, Any]:
         query.start()
 
         def again() -> None:
-            query.kill(driver_only=True)
+            query.kill(alone=True)
             query.start()
 
         try:

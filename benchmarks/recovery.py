@@ -41,7 +41,7 @@ def check() -> None:
 def recovered(scenario: Scenario, alone: bool) -> float:
     """Kill the driver and start it; seconds until the view has a new figure."""
     killed = time.time()
-    scenario.driver.kill(driver_only=alone)
+    scenario.driver.kill(alone=alone)
     dead = time.time()
     scenario.start()
     while time.time() < dead + AGAIN_S:

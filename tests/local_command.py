@@ -27,7 +27,7 @@ def local_commands() -> Iterator[None]:
     """Let this command run without Spark, and the pipelines that it starts (`serve`, `demo`)."""
     with (
         without_spark(),
-        patch("streamhouse.demo.driver._MAIN", PROGRAM),
+        patch("streamhouse.demo.child_process._MAIN", PROGRAM),
         patch("streamhouse.serve.pipelines.runner._PROGRAM", ("-c", PROGRAM)),
     ):
         yield

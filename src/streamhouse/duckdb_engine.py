@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from streamhouse.background import RepeatedStep
 from streamhouse.duckdb_database import open_database
 from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
 from streamhouse.sql.expressions.value_errors import is_of_duckdb, readable
@@ -151,32 +152,32 @@ class _Clock:
         self.limits = limits
         self.late = False
         self._connection = connection
-        self._cancelled = cancelled or threading.Event()
-        self._done = threading.Event()
-        self._thread: threading.Thread | None = None
-        seconds = None if limits is None else limits.seconds
-        if seconds is not None or cancelled is not None:
-            self._thread = threading.Thread(target=self._watch, args=(seconds,), daemon=True)
+        self._cancelled = cancelled
+        self._thread: RepeatedStep | None = None
 
     def __enter__(self) -> None:
-        if self._thread is not None:
-            self._thread.start()
+        seconds = None if self.limits is None else self.limits.seconds
+        if seconds is not None or self._cancelled is not None:
+            left = math.inf if seconds is None else seconds
+            self._deadline = time.monotonic() + left
+            first_s = min(_INTERRUPT_INTERVAL_S, left)
+            self._thread = RepeatedStep(self._interrupt, "query-clock", first_s)
 
     def __exit__(self, *_: object) -> None:
-        self._done.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.stop()
 
-    def _watch(self, seconds: float | None) -> None:
-        deadline = math.inf if seconds is None else time.monotonic() + seconds
-        # Repeatedly, since DuckDB forgets an interrupt that falls between two steps of a query.
-        remaining = deadline - time.monotonic()
-        while not self._done.wait(min(_INTERRUPT_INTERVAL_S, remaining)):
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                self.late, remaining = True, _INTERRUPT_INTERVAL_S
-            if self.late or self._cancelled.is_set():
-                self._connection.interrupt()
+    def _interrupt(self) -> float:
+        """Interrupt the query if it is time; again and again.
+
+        DuckDB forgets an interrupt that falls between two steps of a query.
+        """
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            self.late, remaining = True, _INTERRUPT_INTERVAL_S
+        if self.late or (self._cancelled is not None and self._cancelled.is_set()):
+            self._connection.interrupt()
+        return min(_INTERRUPT_INTERVAL_S, remaining)
 
 
 class _Scan:

@@ -18,7 +18,7 @@ from streamhouse.secret_references import resolve_secrets
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.runtime.spark.options import SparkOptions
+    from streamhouse.runtime.spark.settings import SparkOptions
 
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
@@ -204,7 +204,7 @@ def spark_options(
     master: str, conf: Sequence[str] | None = None, verbose: bool = False
 ) -> SparkOptions:
     """The options of Spark; `OptionError` for a setting that is not one of Spark's (`spark.…`)."""
-    from streamhouse.runtime.spark.options import SparkOptions
+    from streamhouse.runtime.spark.settings import SparkOptions
 
     settings = spark_settings(conf)
     for key in settings:

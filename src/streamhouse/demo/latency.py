@@ -7,12 +7,13 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from streamhouse.background import RepeatedStep
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
@@ -26,7 +27,7 @@ Committed: TypeAlias = Callable[[Table, int, float], None]
 """Called with a table, a new snapshot of it, and when this could be read (epoch seconds)."""
 
 
-class SnapshotClock:
+class SnapshotClock(RepeatedStep):
     """Records when each snapshot of a table could first be read, by polling every 5 ms.
 
     `committed` is called for the newest snapshot of each poll, in a thread of the clock.
@@ -38,9 +39,7 @@ class SnapshotClock:
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, int], float] = {}
         self._order: list[tuple[float, str]] = []
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="snapshot-clock", daemon=True)
-        self._thread.start()
+        super().__init__(self._polls().__next__, "snapshot-clock", _POLL_S)
 
     def seen_ms(self, user: str, identifier: int) -> float | None:
         """When the commit could be read (epoch ms); None if it was not seen."""
@@ -52,19 +51,14 @@ class SnapshotClock:
         with self._lock:
             return next((at for at, user in self._order if at > time_s), None)
 
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join(5)
-
-    def _run(self) -> None:
+    def _polls(self) -> Iterator[float]:
+        """Poll again and again; yields the pauses between the polls (s)."""
         last = 0
-        pause = _POLL_S
-        while not self._stopped.wait(pause):
-            pause = _POLL_S
+        while True:
             try:
                 table = self._address.open()
             except TableError:
-                pause = _ABSENT_POLL_S
+                yield _ABSENT_POLL_S
                 continue
             latest = table.latest_snapshot_id() or 0
             now = time.time()
@@ -80,6 +74,7 @@ class SnapshotClock:
                 with contextlib.suppress(StreamhouseError):
                     self._committed(table, latest, now)
             last = max(last, latest)
+            yield _POLL_S
 
 
 class Latencies:

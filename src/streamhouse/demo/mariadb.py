@@ -130,7 +130,7 @@ class MariaDB(PrivateServer):
             self._own_argument,
             f"--socket={self.socket}",
             f"--port={self._port}",
-            f"--log-error={self._log_file}",
+            f"--log-error={self.log}",
             f"--tmpdir={self._temporary}",
         ]
 
@@ -184,7 +184,7 @@ class MariaDB(PrivateServer):
         return False
 
     def _last_error(self) -> str:
-        lines = self._log_file.read_text(errors="replace").splitlines()
+        lines = self.log.read_text(errors="replace").splitlines()
         errors = [line for line in lines[-200:] if "[ERROR]" in line and "Aborting" not in line]
         return errors[-1].split("[ERROR]")[1].strip() if errors else super()._last_error()
 

@@ -7,7 +7,6 @@ import math
 import os
 import random
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,8 +18,10 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
+from streamhouse.background import RepeatedStep, wait_until
 from streamhouse.cli.table_view import TableView
-from streamhouse.demo.driver import Check, DemoPage, process_tree
+from streamhouse.demo.child_process import process_tree
+from streamhouse.demo.driver import Check, DemoPage
 from streamhouse.demo.latency import ages_text
 from streamhouse.demo.scenario import DemoScenario, ScriptedSteps
 from streamhouse.errors import StreamhouseError, TableError
@@ -139,19 +140,19 @@ def wait_for_first_result(scenario: DemoScenario, check: Check) -> float:
 
     `check` is called at each step.
     """
-    deadline = time.monotonic() + FIRST_RESULT_S
-    while True:
+
+    def arrived() -> bool:
         check()
         scenario.driver.raise_if_failed()
-        first = scenario.clock.first_after(0)
-        if first is not None:
-            return first
-        if time.monotonic() > deadline:
-            raise StreamhouseError(
-                f"the {scenario.result} is still empty after {FIRST_RESULT_S:.0f} s; see "
-                f"{scenario.log}"
-            )
-        time.sleep(_PAUSE_S)
+        return scenario.clock.first_after(0) is not None
+
+    wait_until(arrived, FIRST_RESULT_S, _PAUSE_S)
+    first = scenario.clock.first_after(0)
+    if first is None:
+        raise StreamhouseError(
+            f"the {scenario.result} is still empty after {FIRST_RESULT_S:.0f} s; see {scenario.log}"
+        )
+    return first
 
 
 def _run_steps(
@@ -205,24 +206,19 @@ class PeakMemory:
     def __init__(self, pid: int | None = None) -> None:
         self.peak_mb = 0.0
         self._pid = pid or os.getpid()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="peak-memory", daemon=True)
-        self._thread.start()
+        self._thread = RepeatedStep(self._measure, "peak-memory", _EVERY_S)
 
     def stop(self) -> float:
-        self._stopped.set()
-        self._thread.join(5)
+        self._thread.stop()
         return self.peak_mb
 
-    def _run(self) -> None:
-        pause = _EVERY_S
-        while not self._stopped.wait(pause):
-            began, total = time.monotonic(), 0
-            for process in process_tree(self._pid):
-                with contextlib.suppress(psutil.Error):
-                    total += _memory(process)
-            self.peak_mb = max(self.peak_mb, total / 2**20)
-            pause = max(_EVERY_S, _PAUSE_FACTOR * (time.monotonic() - began))
+    def _measure(self) -> float:
+        began, total = time.monotonic(), 0
+        for process in process_tree(self._pid):
+            with contextlib.suppress(psutil.Error):
+                total += _memory(process)
+        self.peak_mb = max(self.peak_mb, total / 2**20)
+        return max(_EVERY_S, _PAUSE_FACTOR * (time.monotonic() - began))
 
 
 def _memory(process: psutil.Process) -> int:

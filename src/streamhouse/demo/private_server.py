@@ -7,13 +7,14 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import psutil
 
+from streamhouse.background import wait_until
+from streamhouse.demo.child_process import ChildProcess, start_process
 from streamhouse.errors import ConnectError
 
 STOP_SECONDS = 30.0
@@ -22,7 +23,7 @@ _CREATE_SECONDS = 120.0
 _ERROR = re.compile(r"\b(error|cannot|can't|could not|not found|no such|denied)\b", re.IGNORECASE)
 
 
-class PrivateServer(ABC):
+class PrivateServer(ChildProcess, ABC):
     """A server with its data in `data_dir`, on 127.0.0.1 only.
 
     As a context manager it starts and stops the server. A server that an earlier run left behind on
@@ -33,13 +34,7 @@ class PrivateServer(ABC):
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = Path(data_dir).absolute()
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The process id of the server that this object started, while it runs."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
+        super().__init__(self.data_dir / f"{self.name.lower()}.log")
 
     def start(self) -> Self:
         """Start the server (create its data the first time), unless it runs; wait for its answer.
@@ -51,37 +46,13 @@ class PrivateServer(ABC):
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._stop_leftover()
         self._prepare()
-        with self._log_file.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal stops the pipeline first.
-            self._process = process = subprocess.Popen(
-                self._server_command(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd=self.data_dir,
-            )
-        self._pid_file.write_text(str(process.pid))
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._answers():
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise ConnectError(f"the private {self.name} did not start: {self._last_error()}")
-            time.sleep(0.02)
+        self._process = start_process(self._server_command(), self.log, cwd=self.data_dir)
+        self._pid_file.write_text(str(self.pid))
+        wait_until(lambda: self.pid is None or self._answers(), _START_SECONDS, 0.02)
+        if self.pid is None or not self._answers():
+            self.stop()
+            raise ConnectError(f"the private {self.name} did not start: {self._last_error()}")
         return self
-
-    def stop(self) -> None:
-        """Stop the server cleanly, or kill it after half a minute; no effect if it does not run."""
-        process, self._process = self._process, None
-        if process is not None:
-            end_process(process)
-
-    def kill(self) -> None:
-        """Kill the server, as in a crash."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait(timeout=STOP_SECONDS)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -92,10 +63,6 @@ class PrivateServer(ABC):
     @property
     def _pid_file(self) -> Path:
         return self.data_dir / f"{self.name.lower()}.pid"
-
-    @property
-    def _log_file(self) -> Path:
-        return self.data_dir / f"{self.name.lower()}.log"
 
     @property
     @abstractmethod
@@ -119,10 +86,13 @@ class PrivateServer(ABC):
         with contextlib.suppress(OSError, ValueError, psutil.Error):
             process = psutil.Process(int(self._pid_file.read_text()))
             if self._own_argument in process.cmdline():
-                end_process(process)
+                process.terminate()
+                with contextlib.suppress(psutil.TimeoutExpired):
+                    process.wait(STOP_SECONDS)
+                process.kill()
 
     def _last_error(self) -> str:
-        return f"see {self._log_file}"
+        return f"see {self.log}"
 
     def _create_data(self, command: list[str], environment: dict[str, str] | None = None) -> None:
         """Create the folder `data` by a command, unless that was done."""
@@ -144,18 +114,6 @@ class PrivateServer(ABC):
             reason = _first_error(result.stderr + result.stdout) or f"code {result.returncode}"
             raise ConnectError(f"{Path(command[0]).name} failed in {self.data_dir}: {reason}")
         marker.touch()
-
-
-def end_process(
-    process: subprocess.Popen[Any] | psutil.Process, seconds: float = STOP_SECONDS
-) -> None:
-    """Ask a process to end, and kill it if that takes longer."""
-    process.terminate()
-    try:
-        process.wait(seconds)
-    except (subprocess.TimeoutExpired, psutil.TimeoutExpired):
-        process.kill()
-        process.wait(seconds)
 
 
 def _first_error(output: str) -> str:

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from streamhouse.demo.private_server import end_process
 from streamhouse.errors import ConnectError
 
 Application = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -23,7 +22,6 @@ Application = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
 BUCKET = "streamhouse"
 ACCESS_KEY, SECRET_KEY, REGION = "streamhouse", "streamhouse-demo", "us-east-1"
 
-_STOP_SECONDS = 10.0
 _THREADS = 16
 _CONNECTIONS = 1000
 _IDLE_S = 24 * 3600
@@ -91,10 +89,8 @@ class S3Server:
 
     def stop(self) -> None:
         """End the server; its objects are lost."""
-        end_process(self._process, _STOP_SECONDS)
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        self._process.kill()
+        self._process.communicate()
 
     def __enter__(self) -> S3Server:
         return self

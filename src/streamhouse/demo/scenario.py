@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from streamhouse.demo.driver import Check, Driver, start_command
+from streamhouse.demo.child_process import start_command
+from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.latency import Latencies, SnapshotClock, ages_text
 from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError, TableError
@@ -265,8 +266,9 @@ class DemoScenario(ABC):
         self.driver.wait(self.catch_up_s, check)
 
     def raise_if_failed(self) -> None:
-        """Raise the error of a process that has failed."""
+        """Raise the error of a process that has failed, or of the clock."""
         self.driver.raise_if_failed()
+        self.clock.check()
 
     @abstractmethod
     def introduction(self) -> str:

@@ -146,7 +146,7 @@ def main() -> int:
         return 0
     try:
         paths = archives()
-        if not all(path.is_file() for path in paths.values()):
+        if missing_archives():
             make(paths)
     except (StreamhouseError, OSError) as error:
         print(error, file=sys.stderr)

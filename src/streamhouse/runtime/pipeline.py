@@ -20,7 +20,7 @@ from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunReports, SnapshotProgressLine
 from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.run_output import Outcome, RunOutput
-from streamhouse.runtime.spark.options import SparkOptions
+from streamhouse.runtime.spark.settings import SparkOptions
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.source import Offset
 

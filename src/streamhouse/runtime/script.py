@@ -45,7 +45,7 @@ from streamhouse.runtime.session.ddl import (
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, checkpoint_names
-from streamhouse.runtime.spark.options import DEFAULT_MASTER, SparkOptions
+from streamhouse.runtime.spark.settings import DEFAULT_MASTER, SparkOptions
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
 from streamhouse.runtime.statements.call import ProcedureCalls

@@ -13,10 +13,11 @@ import logging
 import logging.handlers
 import queue
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import wait
 from typing import Any
 
+from streamhouse.background import in_background
 from streamhouse.options import hide_secrets
 
 LOGGER = logging.getLogger("streamhouse.serve")
@@ -82,9 +83,7 @@ def logging_to_stderr(form: str) -> Iterator[None]:
         LOGGER.handlers, LOGGER.propagate = previous[:2]
         LOGGER.setLevel(previous[2])
         # With a timeout: the writer may be blocked on standard error.
-        ending = threading.Thread(target=listener.stop, daemon=True)
-        ending.start()
-        ending.join(_END_S)
+        wait([in_background(listener.stop, "streamhouse-log")], _END_S)
 
 
 def log_request(fields: dict[str, Any]) -> None:

@@ -15,8 +15,8 @@ from py4j.protocol import Py4JJavaError
 
 from streamhouse.errors import ConnectError, OptionError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.spark.session import check_cluster, end_session, start_session
+from streamhouse.runtime.spark.settings import SparkOptions
 from streamhouse.thrift.catalog import ServedCatalog
 from streamhouse.thrift.source import make_discoverable
 from streamhouse.work_folder import work_folder

@@ -21,5 +21,5 @@ def test_a_pom_without_its_jar_in_the_repository_of_maven_does_not_matter(
     )
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Duser.home={tmp_path / 'home'}")
     coordinates = "org.slf4j:slf4j-api:1.7.36"
-    (jar,) = download(coordinates, tmp_path, "a jar", lambda: "", dependencies=True)
+    (jar,) = download(coordinates, tmp_path, "a jar", dependencies=True)
     assert jar.name.endswith(f"{name}.jar") and jar.stat().st_size > 10_000

@@ -10,7 +10,7 @@ import pytest
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime import pipeline
 from streamhouse.runtime.pipeline import Pipeline
-from streamhouse.runtime.spark.options import SparkOptions
+from streamhouse.runtime.spark.settings import SparkOptions
 
 
 class Reader:

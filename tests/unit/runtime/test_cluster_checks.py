@@ -15,7 +15,7 @@ import pytest
 from streamhouse.cli.flags import spark_options
 from streamhouse.errors import ClusterError, ConnectError, OptionError
 from streamhouse.runtime.spark import cluster, executors
-from streamhouse.runtime.spark.options import SparkOptions
+from streamhouse.runtime.spark.settings import SparkOptions
 
 DRIVER = f"{sys.version_info.major}.{sys.version_info.minor}"
 

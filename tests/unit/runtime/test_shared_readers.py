@@ -9,7 +9,7 @@ import pytest
 
 from streamhouse.runtime import pipeline
 from streamhouse.runtime.pipeline import Pipeline
-from streamhouse.runtime.spark.options import SparkOptions
+from streamhouse.runtime.spark.settings import SparkOptions
 
 
 class Reader:

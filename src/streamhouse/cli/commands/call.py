@@ -21,7 +21,7 @@ from streamhouse.errors import SqlError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streamhouse.runtime.spark.options import SparkOptions
+    from streamhouse.runtime.spark.settings import SparkOptions
     from streamhouse.sql.syntax import Call
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import typer
 
+from streamhouse.background import in_background, wait_until
 from streamhouse.cli.errors import INTERRUPTED, StopSignal
 from streamhouse.cli.flags import DEFAULT_WAREHOUSE, open_warehouse, with_flags
 from streamhouse.errors import OptionError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from streamhouse.serve.export_files import ExportedFile, Exporter
 
 STEP_S = 0.05
-_T = TypeVar("_T")
 
 
 @with_flags("export")
@@ -59,40 +58,30 @@ def export(
     names = None if columns is None else _names(columns)
     pin = partial(Extract, opened, view, names, as_of)
     exporter = Exporter(pin, view, format, to, stop.requested)
-    # A thread writes, since only the main thread handles signals, and not during a library call.
-    with ThreadPoolExecutor(1, "streamhouse-export") as pool:
-        try:
-            for written in _files(exporter, interval, stop, pool):
-                if not quiet:
-                    print(_line(view, written), file=sys.stderr, flush=True)
-        except ExportStopped:
-            assert stop.requested()
+    try:
+        for written in _files(exporter, interval, stop):
+            if not quiet:
+                print(_line(view, written), file=sys.stderr, flush=True)
+    except ExportStopped:
+        assert stop.requested()
     if stop.interrupted or (stop.requested() and interval is None):
         raise typer.Exit(INTERRUPTED)
 
 
-def _files(
-    exporter: Exporter, interval: float | None, stop: StopSignal, pool: ThreadPoolExecutor
-) -> Iterator[ExportedFile]:
+def _files(exporter: Exporter, interval: float | None, stop: StopSignal) -> Iterator[ExportedFile]:
     """Write the file, and yield each time; with an interval, until a stop is requested."""
     from streamhouse.runtime.batch.progress_line import progress
 
     while not stop.requested():
         started = time.monotonic()
         with progress() as report:
-            written = _wait_for(pool.submit(exporter.write, report))
+            # Only the main thread handles signals, and not during a call of a library.
+            written = in_background(partial(exporter.write, report), "streamhouse-export").result()
         if written is not None:
             yield written
         if interval is None:
             return
-        while not stop.requested() and (rest := started + interval - time.monotonic()) > 0:
-            time.sleep(min(rest, STEP_S))
-
-
-def _wait_for(future: Future[_T]) -> _T:
-    while not future.done():
-        wait([future], STEP_S)
-    return future.result()
+        wait_until(stop.requested, started + interval - time.monotonic(), STEP_S)
 
 
 def _names(columns: str) -> list[str]:

@@ -28,7 +28,7 @@ from streamhouse.runtime.run_output import RunOutput
 if TYPE_CHECKING:
     from streamhouse.runtime.monitoring.reporter import Reporter
     from streamhouse.runtime.script import ScriptOptions
-    from streamhouse.runtime.spark.options import SparkOptions
+    from streamhouse.runtime.spark.settings import SparkOptions
     from streamhouse.sql.syntax import Statement
 
 

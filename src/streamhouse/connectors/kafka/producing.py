@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from itertools import cycle, repeat
 from operator import length_hint
 from typing import Any, TypeVar
@@ -17,6 +15,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamhouse.arrow_batches import last_of_each_key
+from streamhouse.background import in_background
 from streamhouse.connectors.kafka.client import TIMEOUT_S, is_outage
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.records import WRITABLE, RecordLayout
@@ -177,24 +176,10 @@ def in_time(call: Callable[[], Result], seconds: float, what: str) -> Result:
     The call is left to a thread, which keeps its client until it returns or the process ends.
     """
     try:
-        return in_background(call, what).result(seconds)
+        return in_background(call, f"kafka: {what}").result(seconds)
     except TimeoutError:
         text = f"{what} was not answered within {seconds:.0f} s"
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text)) from None
-
-
-def in_background(call: Callable[[], Result], what: str) -> Future[Result]:
-    """Start a call in a thread that does not keep the process alive."""
-    result: Future[Result] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:  # noqa: BLE001  # raised where the caller can see it
-            result.set_exception(error)
-
-    threading.Thread(target=run, name=f"kafka: {what}", daemon=True).start()
-    return result
 
 
 def produce_rows(

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from streamhouse.background import in_background
 from streamhouse.connectors.base import (
     BatchLog,
     CollectingWriter,
@@ -41,7 +42,6 @@ from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.producing import (
     Encoding,
     SinkPartitions,
-    in_background,
     in_time,
     produce_rows,
     recoverable,

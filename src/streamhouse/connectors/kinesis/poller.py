@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from streamhouse.background import in_background
 from streamhouse.connectors.kinesis.stream import KinesisStream, Record, RecordPage, Start
 from streamhouse.errors import ConnectError
 
@@ -57,18 +60,18 @@ class ShardPoller:
         self._stream = stream
         self._interval_s = interval_s
         self._buffers: dict[str, ShardBuffer] = {}
-        self._threads: list[threading.Thread] = []
+        self._reads: list[Future[None]] = []
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._error: Exception | None = None
 
     def follow(self, shards: Mapping[str, Start], closed: Collection[str]) -> None:
         """Read exactly these shards, each from its start; drops what was read before it.
 
         `closed`: those of them that get no more records. Raises the error that reading ended with.
         """
-        if self._error is not None:
-            raise self._error
+        for read in self._reads:
+            if read.done():
+                read.result()
         with self._lock:
             for shard in self._buffers.keys() - shards.keys():
                 self._buffers.pop(shard).dropped = True
@@ -90,19 +93,11 @@ class ShardPoller:
     def close(self) -> None:
         """Stop reading; waits for reads in progress."""
         self._closing.set()
-        for thread in self._threads:
-            thread.join()
+        wait(self._reads)
 
     def _start(self, shard: str, buffer: ShardBuffer) -> None:
-        thread = threading.Thread(target=self._run, args=(shard, buffer), name=shard, daemon=True)
-        self._threads = [*(each for each in self._threads if each.is_alive()), thread]
-        thread.start()
-
-    def _run(self, shard: str, buffer: ShardBuffer) -> None:
-        try:
-            self._read(shard, buffer)
-        except Exception as error:  # noqa: BLE001 - `follow` raises it
-            self._error = error
+        reads = [each for each in self._reads if not each.done() or each.exception()]
+        self._reads = [*reads, in_background(partial(self._read, shard, buffer), shard)]
 
     def _read(self, shard: str, buffer: ShardBuffer) -> None:
         """Read a shard until it ends; a failed read is repeated for three minutes."""

@@ -1,1 +1,1 @@
-"""A private Kafka broker for demos and tests: its jars, and the process."""
+"""A private Kafka broker for demos and tests: the process, with jars that are fetched once."""

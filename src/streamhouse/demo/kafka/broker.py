@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import json
 import random
-import threading
 import time
 import uuid
 from base64 import urlsafe_b64encode
@@ -17,12 +16,15 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamhouse.demo.kafka.jars import kafka_jars
+from streamhouse.background import RepeatedStep, wait_until
 from streamhouse.demo.mariadb import free_port
 from streamhouse.demo.private_server import STOP_SECONDS, PrivateServer
 from streamhouse.errors import ConnectError
 from streamhouse.paimon.java.installed_java import java_command
+from streamhouse.paimon.java.jars import Artifact
+from streamhouse.paimon.java.jvm import spark_jars
 
+_JARS = Artifact("Kafka", "org.apache.kafka:kafka_2.13:4.1.2", "STREAMHOUSE_KAFKA_JARS", True)
 _JAVA = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN")
 _SETTINGS = files(__package__) / "server.properties"
 
@@ -82,11 +84,8 @@ class KafkaBroker(PrivateServer):
         """Delete a topic, and wait until it is gone."""
         admin = self.admin()
         admin.delete_topics([name], operation_timeout=30)[name].result(30)
-        deadline = time.monotonic() + STOP_SECONDS
-        while name in admin.list_topics(timeout=10).topics:
-            if time.monotonic() > deadline:
-                raise ConnectError(f"topic {name} was not deleted within {STOP_SECONDS:.0f} s")
-            time.sleep(0.05)
+        if not wait_until(lambda: name not in admin.list_topics(timeout=10).topics, STOP_SECONDS):
+            raise ConnectError(f"topic {name} was not deleted within {STOP_SECONDS:.0f} s")
 
     @property
     def _properties(self) -> Path:
@@ -113,7 +112,9 @@ class KafkaBroker(PrivateServer):
         return False
 
     def _java(self, main: str, *arguments: str) -> list[str]:
-        classes = ":".join(str(jar) for jar in kafka_jars())
+        # Spark's resolver leaves out Scala's library, since Spark has it.
+        jars = [*sorted(_JARS.path().glob("*.jar")), *spark_jars(["scala-library*.jar"])]
+        classes = ":".join(map(str, jars))
         return [java_command(), *_JAVA, *self._java_options, "-cp", classes, main, *arguments]
 
     def _write_settings(self) -> None:
@@ -140,8 +141,7 @@ class KafkaOrders:
     def __init__(self, folder: Path, per_second: int) -> None:
         self._broker = KafkaBroker(folder)
         self._per_second = per_second
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: RepeatedStep | None = None
         self.produced = 0
 
     @property
@@ -159,38 +159,32 @@ class KafkaOrders:
     def begin(self) -> None:
         """Begin to produce, unless it already does."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
-            self._thread.start()
+            settings = {"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 0}
+            self._producer = Producer({**settings, "enable.idempotence": True})
+            self._began = time.monotonic()
+            self._thread = RepeatedStep(self._produce, "orders", _STEP_S)
 
     def end(self) -> None:
-        """Stop producing; all orders are in the topic then."""
-        self._stopped.set()
+        """Stop producing; all orders are in the topic then. Raises `ConnectError`."""
         if self._thread is not None:
-            self._thread.join(_FLUSH_S)
+            self._thread.stop()
+            self._thread.check()
+            if self._producer.flush(_FLUSH_S):
+                raise ConnectError("the demo's Kafka broker has not taken all orders")
 
     def close(self) -> None:
         """Stop producing, and stop the broker."""
-        self.end()
+        if self._thread is not None:
+            self._thread.stop()
         self._broker.stop()
 
-    def _run(self) -> None:
-        producer = Producer(
-            {
-                "bootstrap.servers": self.servers,
-                "linger.ms": 5,
-                "enable.idempotence": True,
-                "log_level": 0,
-            }
-        )
-        began = time.monotonic()
-        while not self._stopped.wait(_STEP_S):
-            due = int((time.monotonic() - began) * self._per_second)
-            while self.produced < due:
-                self.produced += 1
-                producer.produce(TOPIC, self._order(self.produced))
-            producer.poll(0)
-        if producer.flush(_FLUSH_S):
-            raise ConnectError("the demo's Kafka broker has not taken all orders")
+    def _produce(self) -> float:
+        due = int((time.monotonic() - self._began) * self._per_second)
+        while self.produced < due:
+            self.produced += 1
+            self._producer.produce(TOPIC, self._order(self.produced))
+        self._producer.poll(0)
+        return _STEP_S
 
     def _order(self, number: int) -> bytes:
         now = datetime.datetime.now(datetime.UTC)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime
 import random
-import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pymysql
 
+from streamhouse.background import RepeatedStep
 from streamhouse.demo.mariadb import MariaDB
 
 DATABASE = "membership"
@@ -213,10 +214,7 @@ class Business:
         self.changes = 0
         self.kinds: Counter[str] = Counter()
         self.desk_ms: list[float] = []
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
-        self._connection: pymysql.Connection[Any] | None = None
+        self._thread: RepeatedStep | None = None
 
     def create(self, orders: int) -> None:
         """Recreate the tables, with orders of the last days."""
@@ -234,41 +232,32 @@ class Business:
 
     def start(self) -> None:
         """Start the thread."""
-        self._stopped.clear()
-        self._thread = threading.Thread(target=self._run, name="business", daemon=True)
-        self._thread.start()
+        self._thread = RepeatedStep(self._commits().__next__, "business")
 
     def raise_if_failed(self) -> None:
         """Raise the error that ended the thread, if any."""
-        if self._error is not None:
-            raise self._error
+        if self._thread is not None:
+            self._thread.check()
 
     def stop(self) -> None:
         """Stop the thread between two transactions."""
-        self._stopped.set()
         if self._thread is not None:
-            self._thread.join(30)
-            self._thread = None
+            self._thread.stop(30)
 
-    def _run(self) -> None:
-        try:
-            with self._mariadb.connect(DATABASE, multi_statements=True) as connection:
-                self._commit_steps(connection)
-        except Exception as error:  # noqa: BLE001  # `raise_if_failed` does so in the main thread
-            self._error = error
-
-    def _commit_steps(self, connection: pymysql.Connection[Any]) -> None:
-        started = time.monotonic()
-        pace = ChangePace(self._rate)
-        while not self._stopped.is_set():
-            passed = time.monotonic() - started
-            if pace.desk_is_due(passed):
-                pace.count(self._commit(connection, self.steps.desk()), desk=True)
-                self.desk_ms.append(time.time() * 1000)
-            elif pace.step_is_due(passed):
-                pace.count(self._commit(connection, self.steps.next()), desk=False)
-            else:
-                self._stopped.wait(0.002)
+    def _commits(self) -> Iterator[float]:
+        """Commit one step after another; yields the pause before the next one (s)."""
+        started, pace = time.monotonic(), ChangePace(self._rate)
+        with self._mariadb.connect(DATABASE, multi_statements=True) as connection:
+            while True:
+                passed, pause_s = time.monotonic() - started, 0.0
+                if pace.desk_is_due(passed):
+                    pace.count(self._commit(connection, self.steps.desk()), desk=True)
+                    self.desk_ms.append(time.time() * 1000)
+                elif pace.step_is_due(passed):
+                    pace.count(self._commit(connection, self.steps.next()), desk=False)
+                else:
+                    pause_s = 0.002
+                yield pause_s
 
     def _commit(self, connection: pymysql.Connection[Any], step: BusinessStep) -> int:
         with connection.cursor() as cursor:

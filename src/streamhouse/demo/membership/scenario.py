@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.background import wait_until
 from streamhouse.demo.driver import Check
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import MariaDB
@@ -110,11 +111,13 @@ class Membership(DemoScenario):
         So no restart is measured.
         """
         self.end()
-        deadline = time.monotonic() + _SHOWN_S
-        while self.probes.waiting and time.monotonic() < deadline:
+
+        def shown() -> bool:
             check()
             self.driver.raise_if_failed()
-            time.sleep(0.05)
+            return not self.probes.waiting
+
+        wait_until(shown, _SHOWN_S)
         self.probes.stop()
 
     def count(self) -> int:

@@ -98,6 +98,18 @@ def _drain(pipe: IO[bytes]) -> None:
             pass
 
 
+def end_process(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """End a process by closing its standard input; kill it if it still runs after `seconds`."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(seconds)
+
+
 class JavaProcess:
     """One JVM that ends with this process, even when this process is killed.
 
@@ -177,16 +189,7 @@ class JavaProcess:
     def close(self, timeout_s: float = END_SECONDS) -> None:
         """End the JVM by closing its pipe; kill it if it still runs after `timeout_s` seconds."""
         self._disconnect()
-        if self._process.stdin is not None:
-            try:
-                self._process.stdin.close()
-            except OSError:
-                pass
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(END_SECONDS)
+        end_process(self._process, timeout_s)
         self._errors.close()
 
     def _disconnect(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from streamhouse.progress_timer import ticking
+from streamhouse.background import ticking
 
 SHOWN_AFTER_S = 2.0
 """A statement that ends sooner shows no progress line."""

@@ -8,16 +8,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+from streamhouse.background import in_background
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.installed_java import check_java
+from streamhouse.paimon.java.jvm import end_process
 from streamhouse.runtime.spark import jvm as spark_jvm
 from streamhouse.runtime.spark.cluster import (
     check_master,
@@ -31,11 +33,11 @@ from streamhouse.runtime.spark.executors import (
     wait_for_executors,
 )
 from streamhouse.runtime.spark.jvm_output import OUTPUT
-from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.spark.settings import (
     EXECUTORS,
     JAVA_OPTIONS,
     SETTINGS,
+    SparkOptions,
     socket_settings,
     with_attempts,
 )
@@ -57,8 +59,9 @@ _own_session: SparkSession | None = None
 """The session that this module started itself; None if the active session is another's."""
 _parent: WorkerParent | None = None
 """The parent from which the Python workers of this module's JVM are forked."""
-_starting: _StartingSession | None = None
-"""The session that `begin_session` is starting, until `start_session` takes it."""
+_starting: tuple[Future[SparkSession], threading.Event] | None = None
+"""The session that `begin_session` is starting, until `start_session` takes it; its event cancels
+it."""
 _checked: set[tuple[str, str]] = set()
 """The applications and warehouses that `check_cluster` has checked."""
 
@@ -75,7 +78,7 @@ def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
     global _starting
     starting, _starting = _starting, None
     if starting is not None:
-        return starting.session.result()
+        return starting[0].result()
     own = _own_session
     if own is not None and own.sparkContext is SparkContext._active_spark_context:
         # It is set up; each call into the JVM that would check this takes milliseconds.
@@ -91,18 +94,8 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     global _starting
     check_java()
     cancelled = threading.Event()
-    pool = ThreadPoolExecutor(1, "streamhouse-spark")
-    session = pool.submit(_start_beside, name, options, cancelled.is_set)
-    pool.shutdown(wait=False)
-    _starting = _StartingSession(session, cancelled)
-
-
-@dataclass(frozen=True)
-class _StartingSession:
-    """A session that a background thread starts, unless it is cancelled."""
-
-    session: Future[SparkSession]
-    cancelled: threading.Event
+    start = partial(_start_beside, name, options, cancelled.is_set)
+    _starting = in_background(start, "streamhouse-spark"), cancelled
 
 
 def _start_beside(name: str, options: SparkOptions, cancelled: Callable[[], bool]) -> SparkSession:
@@ -152,9 +145,7 @@ def _start(
     callbacks: Callable[..., Any] = ensure_callback_server_started
     callbacks(SparkContext._gateway)
     if local and is_own:
-        threading.Thread(
-            target=_warm_up, args=(session,), daemon=True, name="streamhouse-warm"
-        ).start()
+        in_background(partial(_warm_up, session), "streamhouse-warm")
     return session
 
 
@@ -199,11 +190,11 @@ def _log_executors(session: SparkSession) -> None:
 
 
 def _warm_up(session: SparkSession) -> None:
-    """Run an empty job that starts Python processes and loads classes while queries are planned."""
-    try:
-        session.read.format(FORMAT).load().collect()
-    except Exception:  # noqa: BLE001  # the session may end meanwhile; queries report other errors
-        return
+    """Run an empty job that starts Python processes and loads classes while queries are planned.
+
+    The session may end meanwhile; queries report other errors.
+    """
+    session.read.format(FORMAT).load().collect()
 
 
 def end_session() -> None:
@@ -214,8 +205,8 @@ def end_session() -> None:
     global _own_session, _starting
     starting, _starting = _starting, None
     if starting is not None:
-        starting.cancelled.set()
-        wait([starting.session])
+        starting[1].set()
+        wait(starting[:1])
     session, _own_session = _own_session, None
     if session is None or session.sparkContext is not SparkContext._active_spark_context:
         return
@@ -232,12 +223,7 @@ def _end_jvm(gateway: Any) -> None:
     gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
-        process.stdin.close()
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_END_SECONDS)
+        end_process(process, _END_SECONDS)
     _end_parent()
 
 

@@ -1,4 +1,4 @@
-"""The settings of Spark's sessions: for small micro-batches, few threads and no user interface."""
+"""Where Spark runs, and the settings of its sessions: for small micro-batches and few threads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from streamhouse.options import table_of
 
+DEFAULT_MASTER = "local[2]"
 TASK_ATTEMPTS = 4
 """The maximum number of attempts of a task, for instance if its Python worker dies."""
 
@@ -22,6 +24,23 @@ _LONGEST_SOCKET_FOLDER = 60
 """In bytes: a Unix socket address has at most 107, of which Spark's file names take 42."""
 SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
 _LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """Spark's master; `settings` of Spark, which override the defaults; `verbose`: print its log.
+
+    A master that does not begin with `local` is a cluster: tasks then run on other hosts.
+    """
+
+    master: str = DEFAULT_MASTER
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    verbose: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether tasks run in the driver's own JVM."""
+        return self.master.startswith("local") and not self.master.startswith("local-cluster")
 
 
 def with_attempts(master: str) -> str:

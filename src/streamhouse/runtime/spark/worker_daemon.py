@@ -13,7 +13,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-from streamhouse.runtime.spark.worker_libraries import TASK_LIBRARIES
+from streamhouse.runtime.spark.worker_parent import TASK_LIBRARIES
 
 _PLANNING = "pyspark.sql.worker."
 _COLLECT_AFTER = 200_000

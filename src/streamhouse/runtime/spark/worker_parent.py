@@ -28,9 +28,22 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NoReturn
 
-from streamhouse.runtime.spark.worker_libraries import TASK_LIBRARIES
 from streamhouse.runtime.spark.worker_request import CODE, LENGTH, PARENT, STARTED
 
+TASK_LIBRARIES = (
+    "duckdb",
+    "pyarrow",
+    "pypaimon_rust.datafusion",
+    "pyspark.worker",
+    "streamhouse.runtime.streaming.tasks.task",
+    # PyArrow imports pandas in each process that makes an array of Python values.
+    "pandas",
+    # What tasks import for their first rows.
+    "pyarrow.pandas_compat",
+    "sqlglot.dialects.duckdb",
+    "streamhouse.connectors.paimon.connector",
+)
+"""The libraries of tasks, which the parents of Python workers import before they fork."""
 _LIBRARIES = (
     *TASK_LIBRARIES,
     "pyspark.daemon",

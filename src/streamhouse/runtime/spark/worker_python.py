@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from streamhouse.paimon.java.jars import cache_folder
+from streamhouse.paimon.java.jvm import end_process
 from streamhouse.runtime.spark.worker_request import PARENT
 
 _REQUEST = Path(__file__).with_name("worker_request.py")
@@ -94,11 +95,5 @@ class WorkerParent:
 
     def close(self) -> None:
         """End the process; its forks go on until their requesters end them."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(_END_S)
+        end_process(self._process, _END_S)
         shutil.rmtree(self._folder, ignore_errors=True)

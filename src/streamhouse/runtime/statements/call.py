@@ -10,7 +10,7 @@ import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # makes sys.rep
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import run
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.spark.options import SparkOptions
+from streamhouse.runtime.spark.settings import SparkOptions
 from streamhouse.sql.syntax import Call
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from streamhouse.background import wait_until
 from streamhouse.runtime.streaming.spark_data_source import FORMAT, SPEC, STOP_REQUEST, STOPPED, Job
 
 
@@ -88,12 +88,9 @@ class StreamRun:
             return False
         try:
             self.request_stop()
-            deadline = time.monotonic() + timeout_s
+            stopped = self.folder / STOPPED
             # The reader confirms it, or the query has ended.
-            while not (self.folder / STOPPED).exists() and query.isActive:
-                if time.monotonic() >= deadline:
-                    break
-                time.sleep(0.01)
+            wait_until(lambda: stopped.exists() or not query.isActive, timeout_s, 0.01)
             query.stop()
         finally:
             self._query = None

@@ -14,7 +14,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.run_output import RunOutput
-from streamhouse.runtime.spark.options import SparkOptions
+from streamhouse.runtime.spark.settings import SparkOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
 from streamhouse.runtime.sync.options import (

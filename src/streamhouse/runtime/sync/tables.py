@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import TypeAlias
 
+from streamhouse.background import in_background
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, FoundTable
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
@@ -66,9 +68,8 @@ class SyncTables:
         self._present, self._scratch = present, scratch
         self._skipped: set[TableNames] = set()
         self._lock = threading.Lock()
-        self._search: threading.Thread | None = None
+        self._search: Future[None] | None = None
         self._due = time.monotonic() + 1.0
-        self._error: Exception | None = None
 
     @property
     def table_set(self) -> TableSet:
@@ -126,24 +127,21 @@ class SyncTables:
 
     def discover_soon(self) -> None:
         """Let a thread `discover` tables, each second or less often; raises its error."""
-        if self._error is not None:
-            raise self._error
-        if time.monotonic() >= self._due and not (self._search and self._search.is_alive()):
-            # A daemon: MySQL may not answer while the sync is stopped.
-            self._search = threading.Thread(target=self._run, name="sync-tables", daemon=True)
-            self._search.start()
+        if self._search is not None:
+            if not self._search.done():
+                return
+            self._search.result()
+        if time.monotonic() >= self._due:
+            self._search = in_background(self._run, "sync-tables")
 
     def close(self, wait_s: float = 5.0) -> None:
         """Wait for the thread."""
         if self._search is not None:
-            self._search.join(wait_s)
+            wait([self._search], wait_s)
 
     def _run(self) -> None:
         began = time.monotonic()
-        try:
-            self.discover()
-        except Exception as error:  # noqa: BLE001  # raised by `discover_soon`
-            self._error = error
+        self.discover()
         # Listing many tables is expensive for the server.
         took_s = time.monotonic() - began
         self._due = time.monotonic() + 1.0 + min(30.0, 10 * took_s)

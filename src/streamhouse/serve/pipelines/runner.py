@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from streamhouse.background import in_background, wait_until
 from streamhouse.errors import OptionError, PipelineError
 from streamhouse.options import hide_secrets
 from streamhouse.paimon.storage.files import is_local, local_path
@@ -206,8 +207,8 @@ class Runner:
                 start_new_session=True,
             )
         self._children[name] = child
-        # Reaps the child, so that it leaves no zombie. A daemon thread does not delay our exit.
-        threading.Thread(target=child.wait, name=f"pipeline-{name}", daemon=True).start()
+        # Reaps the child, so that it leaves no zombie. The thread does not delay our exit.
+        in_background(child.wait, f"pipeline-{name}")
 
     def _terminate(self, name: str, process: Process | None) -> None:
         """Send SIGTERM to a process, if its command line is that of the pipeline."""
@@ -270,15 +271,12 @@ def _has_command(pid: int, command: Sequence[str]) -> bool:
 
 def _command_line(pid: int) -> list[bytes]:
     """The command line of a process; one empty word if it has ended."""
-    deadline = time.monotonic() + _STARTING_S
-    text = b""
+    path = Path(f"/proc/{pid}/cmdline")
     with contextlib.suppress(OSError):
         # Linux sets it only after closing the pipe by which Popen learns that exec succeeded.
-        while not (text := Path(f"/proc/{pid}/cmdline").read_bytes()):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(_STARTING_STEP_S)
-    return text.split(b"\0")
+        wait_until(path.read_bytes, _STARTING_S, _STARTING_STEP_S)
+        return path.read_bytes().split(b"\0")
+    return [b""]
 
 
 def _replace(path: Path, text: str) -> None:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pymysql
 from pymysql.constants import ER
 
+from streamhouse.background import ticking
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
@@ -37,7 +38,6 @@ from streamhouse.mysql.values.dates import DateReading, ZeroDates
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import MySqlColumn, from_texts, from_values, quote, to_values
-from streamhouse.progress_timer import ticking
 
 _IN_MEMORY_BYTES = 32 << 20
 _QUIET_S, _PROGRESS_S = 5.0, 15.0
