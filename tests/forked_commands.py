@@ -27,8 +27,7 @@ from tests.local_command import local_commands
 from tests.processes import PRELOADED
 from tests.waiting import DEADLINE_S
 
-from streamhouse.demo.membership import scenario as membership_steps
-from streamhouse.demo.revenue import scenario as revenue_steps
+from streamhouse.demo import scenario
 
 _MODULES = (
     *PRELOADED,
@@ -215,8 +214,7 @@ def _short_demos(command: Path) -> None:
                 [str(command), *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
 
-    for steps in (membership_steps, revenue_steps):
-        steps.start_command = start  # type: ignore[attr-defined]
+    scenario.start_command = start  # type: ignore[attr-defined]
 
 
 def _serve(address: str, ready: int, spark: bool) -> None:
