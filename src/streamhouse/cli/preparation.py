@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,7 +17,6 @@ from streamhouse.progress_timer import ticking
 
 _FIRST_LINE_AFTER_S = 2.0
 _LINE_EVERY_S = 10.0
-_ARCHIVES_S = 900.0
 
 
 @dataclass(frozen=True)
@@ -64,21 +61,6 @@ def check_packages(with_demo: bool) -> None:
         raise StreamhouseError(f"missing: {what}; install: {install_command(missing)}")
 
 
-def make_archives() -> str | None:
-    """Make the missing class archives, which are optional; returns the reason if that failed."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "streamhouse.runtime.class_archive_maker"],
-            capture_output=True,
-            text=True,
-            timeout=_ARCHIVES_S,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    lines = done.stderr.strip().splitlines()
-    return None if done.returncode == 0 else (lines[-1] if lines else f"code {done.returncode}")
-
-
 def prepare(report: Callable[[str], None]) -> Mapping[str, object]:
     """Fetch the jar and make the class archives, where they are missing; needs Java.
 
@@ -86,7 +68,7 @@ def prepare(report: Callable[[str], None]) -> Mapping[str, object]:
     the archives could not be made. Returns `jar`, its path, and `archives`: whether they exist.
     """
     from streamhouse.paimon.java.jars import paimon_jar
-    from streamhouse.runtime.class_archive_maker import missing_archives
+    from streamhouse.runtime.class_archive_maker import make_missing
 
     def told(what: str) -> AbstractContextManager[None]:
         return ticking(
@@ -95,10 +77,10 @@ def prepare(report: Callable[[str], None]) -> Mapping[str, object]:
 
     with told("Paimon's Java core"):
         jar = str(paimon_jar())
-    reason = None
-    if missing_archives():
+    try:
         with told("making class archives, for quicker starts"):
-            reason = make_archives()
-    if reason is not None:
-        report(f"left out, starts will be slower: {reason}")
-    return {"jar": jar, "archives": reason is None}
+            make_missing()
+    except (StreamhouseError, OSError) as error:
+        report(f"left out, starts will be slower: {error}")
+        return {"jar": jar, "archives": False}
+    return {"jar": jar, "archives": True}

@@ -59,9 +59,12 @@ def archives() -> dict[str, Path]:
     }
 
 
-def missing_archives() -> list[Path]:
-    """The paths of the archives that do not exist; fetches the jar of Paimon's Java core."""
-    return [path for path in archives().values() if not path.is_file()]
+def make_missing() -> list[Path]:
+    """The paths of both `archives`, which are made if one does not exist; raises as `make`."""
+    paths = archives()
+    if not all(path.is_file() for path in paths.values()):
+        make(paths)
+    return list(paths.values())
 
 
 def make(paths: Mapping[str, Path]) -> None:
@@ -145,13 +148,10 @@ def main() -> int:
         _train_core(sys.argv[2])
         return 0
     try:
-        paths = archives()
-        if not all(path.is_file() for path in paths.values()):
-            make(paths)
+        print(*make_missing(), sep="\n")
     except (StreamhouseError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(*paths.values(), sep="\n")
     return 0
 
 

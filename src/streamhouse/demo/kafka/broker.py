@@ -17,14 +17,18 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamhouse.demo.kafka.jars import kafka_jars
 from streamhouse.demo.mariadb import free_port
 from streamhouse.demo.private_server import STOP_SECONDS, PrivateServer
 from streamhouse.errors import ConnectError
 from streamhouse.paimon.java.installed_java import java_command
+from streamhouse.paimon.java.jars import Artifact
+from streamhouse.paimon.java.jvm import spark_jars
 
 _JAVA = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN")
 _SETTINGS = files(__package__) / "server.properties"
+_JARS = Artifact(
+    "Kafka", "org.apache.kafka:kafka_2.13:4.1.2", "STREAMHOUSE_KAFKA_JARS", dependencies=True
+)
 
 
 TOPIC = "orders"
@@ -113,7 +117,9 @@ class KafkaBroker(PrivateServer):
         return False
 
     def _java(self, main: str, *arguments: str) -> list[str]:
-        classes = ":".join(str(jar) for jar in kafka_jars())
+        # Spark's resolver leaves out Scala's library, since Spark has it.
+        jars = [*sorted(_JARS.path().glob("*.jar")), *spark_jars(["scala-library*.jar"])]
+        classes = ":".join(map(str, jars))
         return [java_command(), *_JAVA, *self._java_options, "-cp", classes, main, *arguments]
 
     def _write_settings(self) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JError
 
+from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.jvm import JavaProcess, spark_jars
 from streamhouse.progress_timer import ticking
@@ -23,26 +23,25 @@ _PROGRESS_SECONDS = 2.0
 _JAVA = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-class DownloadError(Exception):
+class _DownloadError(Exception):
     """The jars could not be downloaded; the text is the reason."""
 
 
 @contextmanager
-def download_lock(lock: Path, otherwise: str) -> Iterator[None]:
+def _download_lock(lock: Path, otherwise: str) -> Iterator[None]:
     """Hold a lock that the system releases when this process dies.
 
     Raises `StreamhouseError` if its folder cannot be written; `otherwise` says what to set instead.
     """
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("a")
-    except OSError as error:
-        raise StreamhouseError(
-            f"the cache folder '{lock.parent}' cannot be written ({error.strerror}); set "
-            f"XDG_CACHE_HOME to a writable folder, or {otherwise}"
-        ) from None
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(lock, create=True))
+        except OSError as error:
+            raise StreamhouseError(
+                f"the cache folder '{lock.parent}' cannot be written ({error.strerror}); set "
+                f"XDG_CACHE_HOME to a writable folder, or {otherwise}"
+            ) from None
         yield
 
 
@@ -52,7 +51,7 @@ def download(
     """Download an artifact, with `dependencies` these too; the resolver's cache is `work`.
 
     After two seconds it prints to stderr every two seconds `title` and `progress`, how much there
-    is. Raises `DownloadError`, after ten minutes at the latest.
+    is. Raises `_DownloadError`, after ten minutes at the latest.
     """
     # The resolver fails for an artifact of which mvn has left only the POM in ~/.m2.
     options = [*_JAVA, f"-Duser.home={work}"]
@@ -68,7 +67,7 @@ def download(
             return [Path(path) for path in str(resolved.mkString(",")).split(",") if path]
         except Py4JError as error:
             reason = "no answer in 10 minutes" if not process.alive else _first_line(error)
-            raise DownloadError(reason) from None
+            raise _DownloadError(reason) from None
 
 
 @contextmanager
@@ -98,39 +97,77 @@ COORDINATES = "org.apache.paimon:paimon-bundle:1.4.2"
 
 
 @dataclass(frozen=True)
-class _Jar:
-    """A jar: what it is, its Maven coordinates, and the variable that may name its path."""
+class Artifact:
+    """What is downloaded once: a jar, or with `dependencies` a folder of jars.
+
+    `variable` names an environment variable: a path that takes precedence.
+    """
 
     title: str
     coordinates: str
     variable: str
+    dependencies: bool = False
 
     @property
     def name(self) -> str:
+        """Its name in the cache folder."""
         _, artifact, version = self.coordinates.split(":")
-        return f"{artifact}-{version}.jar"
+        return f"{artifact}-{version}" + ("" if self.dependencies else ".jar")
+
+    @property
+    def _kind(self) -> str:
+        return "a folder of jars" if self.dependencies else "a file"
 
     def path(self) -> Path:
+        """Where it is; downloads it if it is not there yet.
+
+        Of concurrent processes one downloads it, and the others wait. Raises `StreamhouseError`.
+        """
         configured = os.environ.get(self.variable)
         if configured:
             path = Path(configured)
-            if not path.is_file():
+            if not (any(path.glob("*.jar")) if self.dependencies else path.is_file()):
                 raise StreamhouseError(
-                    f"{self.variable} is '{configured}', which is not a file; set it to the path "
-                    f"of {self.name}, or unset it to have the jar fetched"
+                    f"{self.variable} is '{configured}', which is not {self._kind}; set it to the "
+                    f"path of {self.name}, or unset it to have it fetched"
                 )
             return path
-        jar = cache_folder() / self.name
-        if not jar.is_file():
-            otherwise = f"{self.variable} to the path of {self.name}"
-            with download_lock(jar.with_suffix(".lock"), otherwise):
-                if not jar.is_file():
-                    _fetch(self, jar)
-        return jar
+        path = cache_folder() / self.name
+        otherwise = f"{self.variable} to the path of {self.name}"
+        if not path.exists():
+            with _download_lock(path.with_name(f"{self.name}.lock"), otherwise):
+                if not path.exists():
+                    self._fetch(path)
+        return path
+
+    def _fetch(self, path: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="fetch-", dir=path.parent) as folder:
+            work = Path(folder)
+
+            def progress() -> str:
+                return f"{sum(map(_size, work.rglob('*.jar*'))) / 1e6:.0f} MB"
+
+            try:
+                found = download(self.coordinates, work, self.name, progress, self.dependencies)
+                if self.dependencies:
+                    os.replace(work / "jars", path)
+                else:
+                    if len(found) != 1 or not found[0].is_file():
+                        raise _DownloadError("the resolver found no jar")
+                    # It may be on another disk.
+                    partial = work / self.name
+                    shutil.move(found[0], partial)
+                    os.replace(partial, path)
+            except (_DownloadError, OSError) as error:
+                raise StreamhouseError(
+                    f"{self.title} ({self.coordinates}) could not be fetched: {error}; check the "
+                    "network (Spark's resolver reads ivysettings and proxy settings as "
+                    f"spark-submit does), or download it and set {self.variable} to its path"
+                ) from None
 
 
-_CORE = _Jar("Paimon's Java core", COORDINATES, JAR_VARIABLE)
-_S3 = _Jar(
+_CORE = Artifact("Paimon's Java core", COORDINATES, JAR_VARIABLE)
+_S3 = Artifact(
     "Paimon's file system for S3",
     "org.apache.paimon:paimon-s3:1.4.2",
     "STREAMHOUSE_PAIMON_S3_JAR",
@@ -163,46 +200,11 @@ def cache_folder() -> Path:
     return root / "streamhouse" / "jars"
 
 
-def _fetch(jar: _Jar, path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="fetch-", dir=path.parent) as work:
-        fetched = _resolve(jar, Path(work))
-        partial = Path(work) / jar.name
-        try:
-            shutil.move(fetched, partial)
-            os.replace(partial, path)
-        except OSError as error:
-            raise StreamhouseError(_failure(jar, error.strerror or str(error))) from None
-
-
-def _resolve(jar: _Jar, work: Path) -> Path:
-    """Download the jar into the folder `work`; returns its path."""
-
-    def progress() -> str:
-        return f"{sum(_size(file) for file in work.rglob('*.jar*')) / 1e6:.0f} MB"
-
-    try:
-        # The jars contain their dependencies, so those are not resolved.
-        paths = download(jar.coordinates, work, jar.name, progress, dependencies=False)
-    except DownloadError as error:
-        raise StreamhouseError(_failure(jar, str(error))) from None
-    if len(paths) != 1 or not paths[0].is_file():
-        raise StreamhouseError(_failure(jar, "the resolver found no jar"))
-    return paths[0]
-
-
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
     except OSError:
         return 0
-
-
-def _failure(jar: _Jar, reason: str) -> str:
-    return (
-        f"{jar.title} ({jar.coordinates}) could not be fetched: {reason}; check the network "
-        f"(Spark's resolver reads ivysettings and proxy settings as spark-submit does), or "
-        f"download the jar and set {jar.variable} to its path"
-    )
 
 
 def main() -> int:
