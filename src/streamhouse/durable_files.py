@@ -6,23 +6,33 @@ import contextlib
 import fcntl
 import json
 import os
+import time
+import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+_POLL_S = 0.001
 
-def replace_text(path: Path, text: str, durable: bool = True) -> None:
+
+def replace_text(path: Path, text: str, durable: bool = True, mode: int = 0o666) -> None:
     """Write a file, or replace it: other processes read the old text or the new, never a part.
 
-    If it need not be `durable`, it may be damaged after a power failure.
+    If it need not be `durable`, it may be damaged after a power failure. `mode`: its permissions,
+    less those of the umask.
     """
-    partial = path.with_name(f".{path.name}.part")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-    partial.replace(path)
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    try:
+        with open(part, "x", encoding="utf-8", opener=partial(os.open, mode=mode)) as file:
+            file.write(text)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
     if durable:
         sync_folder(path.parent)
 
@@ -42,21 +52,33 @@ def read_json(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def locked(path: Path | str, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of a file or folder that exists; the system releases it if the process dies.
+def locked(path: Path | str, wait_s: float | None = None, create: bool = False) -> Iterator[bool]:
+    """Hold the lock of a file or folder; the system releases it if the process dies.
 
-    Without `wait` it gives False if another process or thread has the lock.
+    It gives False if another process or thread has the lock for `wait_s` seconds (None: it waits
+    without an end). `create`: the path is a file, which is created if there is none.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
+    handle = os.open(path, flags | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        is_held = True
-    except BlockingIOError:
-        is_held = False
-    try:
-        yield is_held
+        yield _locked(handle, wait_s)
     finally:
         os.close(handle)
+
+
+def _locked(handle: int, wait_s: float | None) -> bool:
+    if wait_s is None:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return True
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_S)
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,12 +7,12 @@ by a file lock, which the operating system releases when the process ends.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import BinaryIO
+
+from streamhouse.durable_files import locked
 
 _LOCK = ".lock"
 _swept: set[tuple[str, str]] = set()
@@ -34,8 +34,7 @@ def work_folder(prefix: str, parent: str | None = None) -> Iterator[str]:
             prefix=prefix, dir=parent, ignore_cleanup_errors=True
         ) as folder:
             lock = os.path.join(folder, _LOCK)
-            with open(lock, "xb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+            with locked(lock, create=True):
                 if os.path.exists(lock):
                     yield folder
                     return
@@ -47,8 +46,10 @@ def sweep(parent: str, prefix: str) -> None:
     for name in os.listdir(parent):
         folder = os.path.join(parent, name)
         if name.startswith(prefix) and _is_own(folder):
-            with contextlib.suppress(OSError), open(os.path.join(folder, _LOCK), "rb") as lock:
-                _delete(folder, lock)
+            lock = os.path.join(folder, _LOCK)
+            with contextlib.suppress(OSError), locked(lock, wait_s=0) as is_left:
+                if is_left:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_own(folder: str) -> bool:
@@ -56,8 +57,3 @@ def _is_own(folder: str) -> bool:
         return os.lstat(folder).st_uid == os.getuid()
     except FileNotFoundError:
         return False
-
-
-def _delete(folder: str, lock: BinaryIO) -> None:
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    shutil.rmtree(folder, ignore_errors=True)

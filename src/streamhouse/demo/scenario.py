@@ -57,7 +57,7 @@ class DemoFolder:
         """Lock the folder and empty the warehouse; `StreamhouseError` if another demo has it."""
         self.path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as lock:
-            if not lock.enter_context(locked(self.path, wait=False)):
+            if not lock.enter_context(locked(self.path, wait_s=0)):
                 raise StreamhouseError(
                     f"a demo is already running in {self.path}; stop it, or use another folder by "
                     "--dir DIR"

@@ -114,7 +114,7 @@ class StateStore:
 
     def merging(self) -> AbstractContextManager[bool]:
         """Whether this process may merge segments beside the batches: one at a time does."""
-        return locked(self.folder, wait=False)
+        return locked(self.folder, wait_s=0)
 
     def record(self, merge: Merge) -> None:
         """Write the record of a merge, which later batches use."""

@@ -23,17 +23,17 @@ from streamhouse.connectors.filesystem.sink import CommitLog
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import DataLossError, StoreError
-from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 QUERY = "0123456789abcdef01234567"
 
 
 @pytest.fixture
-def objects(lake: str) -> StagedObjects:
-    return StagedObjects(lake, {})
+def objects(lake: str) -> ObjectFiles:
+    return ObjectFiles(lake, {})
 
 
-def names(objects: StagedObjects, lake: str) -> list[str]:
+def names(objects: ObjectFiles, lake: str) -> list[str]:
     return sorted(name for name, _, _ in objects.entries(lake) if not name.startswith("."))
 
 
@@ -62,7 +62,7 @@ def spec(lake: str, name: str = "json", by: tuple[str, ...] = (), **more: str) -
 @pytest.mark.parametrize("name", ["json", "csv", "parquet"])
 @pytest.mark.parametrize("by", [(), ("day", "name")])
 def test_rows_are_read_as_they_were_written(
-    lake: str, objects: StagedObjects, name: str, by: tuple[str, ...]
+    lake: str, objects: ObjectFiles, name: str, by: tuple[str, ...]
 ) -> None:
     to = spec(lake, name, by)
     made: Any = to.open()
@@ -73,7 +73,7 @@ def test_rows_are_read_as_they_were_written(
     assert objects.uploads(lake) == []
 
 
-def test_a_source_reads_each_object_once(lake: str, objects: StagedObjects) -> None:
+def test_a_source_reads_each_object_once(lake: str, objects: ObjectFiles) -> None:
     for name in ("a.json", "_hidden/x.json", "sub/.c.json", "sub/c.json"):
         objects.write_text(f"{lake}/{name}", '{"id": 1}')
     given = {"path": lake, "format": "json"}
@@ -93,20 +93,20 @@ def test_a_source_reads_each_object_once(lake: str, objects: StagedObjects) -> N
 
 @pytest.mark.parametrize("completed", [0, 1, 2])
 def test_a_commit_that_was_cut_off_is_completed(
-    lake: str, objects: StagedObjects, monkeypatch: pytest.MonkeyPatch, completed: int
+    lake: str, objects: ObjectFiles, monkeypatch: pytest.MonkeyPatch, completed: int
 ) -> None:
     to = spec(lake, by=("name",), **{"sink.partition-commit.policy.kind": "success-file"})
     made = written(to, 3, "a", ROWS[:2])
     left = iter([True] * completed)
-    complete = StagedObjects.complete_upload
+    complete = ObjectFiles.complete_upload
 
-    def cut_off(self: StagedObjects, path: str, upload: str) -> bool:
+    def cut_off(self: ObjectFiles, path: str, upload: str) -> bool:
         if not next(left, False):
             raise InterruptedError
         return complete(self, path, upload)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StagedObjects, "complete_upload", cut_off)
+        patch.setattr(ObjectFiles, "complete_upload", cut_off)
         if completed < 2:
             with pytest.raises(InterruptedError):
                 to.open().committer(QUERY).commit(lambda: made, nothing)
@@ -178,7 +178,7 @@ def test_faults_of_the_store_lose_and_double_nothing(
 
 @pytest.mark.usefixtures("in_threads")
 def test_a_query_writes_each_row_once(
-    shop: Shop, lake: str, s3: S3Server, objects: StagedObjects
+    shop: Shop, lake: str, s3: S3Server, objects: ObjectFiles
 ) -> None:
     # Spark of this process may have started before this test set AWS's variables.
     store = ", ".join(f"'{key}' = '{value}'" for key, value in s3.options().items())

@@ -14,7 +14,7 @@ from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.connectors.filesystem.sink import CommitLog
 from streamhouse.errors import DataLossError, StoreError
 from streamhouse.paimon.storage.object_store import s3_client
-from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 STORE = {
     "s3.endpoint": "http://127.0.0.1:9", "s3.access-key": "a", "s3.secret-key": "b",
@@ -30,7 +30,7 @@ def answered() -> dict[str, Any]:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
     """What the store answers, request by request."""
-    objects = StagedObjects("s3://b/x", STORE)
+    objects = ObjectFiles("s3://b/x", STORE)
     monkeypatch.setattr(
         "streamhouse.connectors.filesystem.folders.objects_of", lambda path, store: objects
     )

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from streamhouse.connectors.filesystem.options import HIDDEN
 from streamhouse.durable_files import replace_text, sync_folder
 from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.s3_client import check_bucket
-from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import is_object_store
 from streamhouse.sql.plan import Column
@@ -50,7 +50,7 @@ class ListedFile:
 class StagedFile:
     """A file that a task has written: where it is staged, and its final path in the folder.
 
-    `staged` is a path in the folder, or an upload as `StagedObjects` has it.
+    `staged` is a path in the folder, or an upload as `ObjectFiles` has it.
     """
 
     staged: str
@@ -191,7 +191,7 @@ class ObjectFolder(Folder):
         self._store = store
 
     @cached_property
-    def _objects(self) -> StagedObjects:
+    def _objects(self) -> ObjectFiles:
         return objects_of(self._path, self._store)
 
     def files(self) -> list[ListedFile]:
@@ -252,10 +252,10 @@ def folder_of(path: str, store: Mapping[str, str]) -> Folder:
     return ObjectFolder(path, store) if is_object_store(path) else Folder(path)
 
 
-def objects_of(path: str, store: Mapping[str, str]) -> StagedObjects:
+def objects_of(path: str, store: Mapping[str, str]) -> ObjectFiles:
     """The objects of a folder; raises `StreamhouseError` if its bucket does not answer."""
     check_bucket(store, path)
-    return StagedObjects(path, store)
+    return ObjectFiles(path, store)
 
 
 def _data_file(name: str, facts: os.stat_result) -> ListedFile:

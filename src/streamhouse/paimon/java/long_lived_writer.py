@@ -8,16 +8,13 @@ than plain appends and its own compactions makes it stale, and a new one is open
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import tempfile
-import uuid
 from typing import Any
 
 from streamhouse.paimon.java.jvm import JavaProcess
-from streamhouse.paimon.java.unfinished_compactions import marker_path, prefixes
-from streamhouse.paimon.storage.files import local_path
+from streamhouse.paimon.java.unfinished_compactions import CompactionMarker
+from streamhouse.paimon.storage.files import LocalFiles
 
 _CACHE = "lookup.cache-max-memory-size"
 _CACHE_SIZE = "64 mb"
@@ -34,19 +31,16 @@ class LongLivedWriter:
     def __init__(self, process: JavaProcess, table: Any, root: str) -> None:
         self.process = process
         self._schema = _schema(table)
-        self._id = uuid.uuid4().hex[:12]
         self._java: Any = None
         self._spill = tempfile.mkdtemp(prefix="streamhouse-")
-        self._path = local_path(marker_path(root, self._id))
         self._last_snapshot = 0
         self._last_snapshot_ms = 0
         self._own_snapshots = 0
-        self._marker = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._marker = CompactionMarker(LocalFiles(), root)
 
     def open(self, jvm: Any, table: Any, user: str) -> None:
         """Open the Java writer of `table`."""
-        options = prefixes(self._id)
+        options = dict(self._marker.prefixes)
         if _CACHE not in dict(table.options()):
             options[_CACHE] = _CACHE_SIZE
         manager = jvm.org.apache.paimon.disk.IOManager.create(self._spill)
@@ -108,9 +102,7 @@ class LongLivedWriter:
             if self._java is not None and not jvm_ends and self.process.alive:
                 self._java[1].close()
         finally:
-            if ended_well and os.path.exists(self._path):
-                os.remove(self._path)
-            os.close(self._marker)
+            self._marker.close(ended_well)
             shutil.rmtree(self._spill, ignore_errors=True)
 
     def fits(self, table: Any) -> bool:

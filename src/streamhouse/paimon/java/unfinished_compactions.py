@@ -14,7 +14,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from streamhouse.durable_files import locked
@@ -36,37 +36,45 @@ def marker_path(root: str, compaction_id: str) -> str:
     return f"{root}/{_MARKER}{compaction_id}"
 
 
-def prefixes(compaction_id: str) -> dict[str, str]:
-    """The table options that give a compaction's files their prefix."""
-    return {
-        "data-file.prefix": f"compact-{compaction_id}-",
-        "changelog-file.prefix": f"compact-{compaction_id}-changelog-",
-    }
+class CompactionMarker:
+    """The marker of a compaction, or of a long-lived writer, that begins."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        compaction_id = uuid.uuid4().hex[:12]
+        self._files, self._path = files, marker_path(root, compaction_id)
+        self._held = ExitStack()
+        text = json.dumps({"time": time.time()})
+        if isinstance(files, LocalFiles):
+            marker = self._held.enter_context(files.open_output(self._path))
+            marker.write(text.encode())
+            marker.flush()
+            fcntl.flock(marker.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            files.write_text(self._path, text)
+        self.prefixes = {
+            "data-file.prefix": f"compact-{compaction_id}-",
+            "changelog-file.prefix": f"compact-{compaction_id}-changelog-",
+        }
+        """The table options that give the compaction's files their prefix."""
+
+    def close(self, ended_well: bool) -> None:
+        """Unlock the marker; it is deleted only if the compaction `ended_well`."""
+        with self._held:
+            if ended_well and isinstance(self._files, ObjectFiles):
+                self._files.delete_object(self._path)
+            elif ended_well:
+                self._files.delete(self._path)
 
 
 @contextmanager
 def compaction_marker(files: Files, root: str) -> Iterator[dict[str, str]]:
-    """Write the marker of a compaction that begins; yields its `prefixes`.
-
-    The marker is deleted unless the block raises.
-    """
-    compaction_id = uuid.uuid4().hex[:12]
-    path = marker_path(root, compaction_id)
-    marker = files.open_output(path)
+    """Mark a compaction that is made in the block; yields its `CompactionMarker.prefixes`."""
+    marker, ended_well = CompactionMarker(files, root), False
     try:
-        marker.write(json.dumps({"time": time.time()}).encode())
-        if isinstance(files, LocalFiles):
-            marker.flush()
-            fcntl.flock(marker.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
-            marker.close()
-        yield prefixes(compaction_id)
-        if isinstance(files, ObjectFiles):
-            files.delete_object(path)
-        else:
-            files.delete(path)
+        yield marker.prefixes
+        ended_well = True
     finally:
-        marker.close()
+        marker.close(ended_well)
 
 
 def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
@@ -94,7 +102,7 @@ def _is_dead(files: Files, path: str, age_s: float) -> bool:
 
 def _is_locked(path: str) -> bool:
     try:
-        with locked(local_path(path), wait=False) as is_free:
+        with locked(local_path(path), wait_s=0) as is_free:
             return not is_free
     except FileNotFoundError:
         return True

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import uuid
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
 
+from streamhouse.durable_files import replace_text
 from streamhouse.errors import OptionError
 from streamhouse.sql.options.store_options import is_object_store, s3_location
 
@@ -28,8 +29,11 @@ class Files(Protocol):
     def stamp(self, path: str) -> object | None:
         """A value that changes when the file does; None if it is missing, or if there is none."""
 
-    def open_output(self, path: str) -> Any:
-        """Create a file, with its directories, and open it to write bytes."""
+    def open_output(self, path: str) -> AbstractContextManager[Any]:
+        """Create a file, with its directories, and open it to write bytes.
+
+        In an object store it appears when the block ends, unless that raises.
+        """
 
     def write_text(self, path: str, text: str) -> None:
         """Replace a small file atomically: a reader sees the old text or the new one."""
@@ -70,23 +74,14 @@ class LocalFiles:
             return None
         return (stat.st_ino, stat.st_mtime_ns, stat.st_size)
 
-    def open_output(self, path: str) -> Any:
+    def open_output(self, path: str) -> AbstractContextManager[Any]:
         os.makedirs(os.path.dirname(local_path(path)), exist_ok=True)
         return open(local_path(path), "xb")
 
     def write_text(self, path: str, text: str) -> None:
-        target = local_path(path)
-        folder, name = os.path.split(target)
-        os.makedirs(folder, exist_ok=True)
-        temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:12]}")
-        try:
-            with open(temporary, "x", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(temporary, target)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.remove(temporary)
-            raise
+        target = Path(local_path(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(target, text, durable=False)
 
     def modified_s(self, path: str) -> float | None:
         try:

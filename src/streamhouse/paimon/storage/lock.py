@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -12,8 +11,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
+from streamhouse.durable_files import locked, replace_text
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.storage import jdbc_lock
 from streamhouse.paimon.storage.files import is_local, local_path, options_of
@@ -21,7 +22,6 @@ from streamhouse.sql.options.store_options import is_object_store
 
 _LOG = logging.getLogger("streamhouse.storage")
 LOCK_WAIT_S = 60.0
-_POLL_S = 0.001
 _SHORT_S = 5.0
 """A quarter of the time after which another machine may take the lock over."""
 _COMMIT, _CREATION = ".commit-lock", ".creation-lock"
@@ -124,10 +124,8 @@ def _stamp(location: str, path: str) -> bool:
     # The files may be another user's. Then readers look for snapshots without a notice.
     with suppress(PermissionError):
         if notice is not None:
-            temporary = f"{path}.news-{os.getpid()}"
-            with open(temporary, "w", encoding="utf-8") as file:
-                json.dump({**notice, "stamp": now}, file)
-            os.replace(temporary, f"{path}.news")
+            text = json.dumps({**notice, "stamp": now})
+            replace_text(Path(f"{path}.news"), text, durable=False)
         os.utime(path, ns=(now, now))
     return notice is not None
 
@@ -172,27 +170,13 @@ def _between_machines(
 @contextmanager
 def _locked(path: str, wait_s: float, activity: str) -> Iterator[None]:
     """Hold the lock of the processes of this machine, which ends when its file is closed."""
-    deadline = time.monotonic() + wait_s
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        while not _try_lock(descriptor):
-            if time.monotonic() > deadline:
-                raise CommitConflictError(
-                    f"another process has been {activity} for more than {wait_s:g} s (it holds "
-                    f"{path}); end it and try again"
-                )
-            time.sleep(_POLL_S)
+    with locked(path, wait_s, create=True) as is_held:
+        if not is_held:
+            raise CommitConflictError(
+                f"another process has been {activity} for more than {wait_s:g} s (it holds "
+                f"{path}); end it and try again"
+            )
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _lock_path(location: str, name: str) -> str:

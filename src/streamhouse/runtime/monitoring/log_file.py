@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from functools import partial
 from pathlib import Path
+
+from streamhouse.durable_files import replace_text
 
 MOST_BYTES = 512 * 1024
 """The size at which a log is rotated, and how much of it the rotated file keeps."""
@@ -30,7 +33,8 @@ class LogFile:
         """Append text, and `trim`. Errors are ignored: the text is then lost."""
         if not text:
             return
-        with contextlib.suppress(OSError), open(self.path, "ab", opener=_private) as file:
+        private = partial(os.open, mode=0o600)
+        with contextlib.suppress(OSError), open(self.path, "ab", opener=private) as file:
             file.write(text)
         self.trim()
 
@@ -43,10 +47,8 @@ class LogFile:
         with contextlib.suppress(OSError):
             if self.path.stat().st_size <= MOST_BYTES:
                 return
-            partial = self._rotated.with_name(f"{self._rotated.name}.part")
-            with open(partial, "wb", opener=_private) as file:
-                file.write(self._tail(MOST_BYTES))
-            partial.replace(self._rotated)
+            text = self._tail(MOST_BYTES).decode(errors="replace")
+            replace_text(self._rotated, text, durable=False, mode=0o600)
             os.truncate(self.path, 0)
 
     def last_lines(self, count: int) -> list[str]:
@@ -63,7 +65,3 @@ class LogFile:
             file.seek(-size, os.SEEK_END)
             text = file.read(size)
         return text[text.find(b"\n") + 1 :]
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

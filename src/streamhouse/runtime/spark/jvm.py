@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -88,9 +87,9 @@ def launch(
     Java.
     """
     command = _direct(settings) or _submit(settings)
-    folder = tempfile.mkdtemp(prefix="streamhouse-gateway-")
-    connection = os.path.join(folder, "connection")
-    try:
+    prefix = "streamhouse-gateway-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        connection = os.path.join(folder, "connection")
         process = subprocess.Popen(
             command,
             env={**environment, "SPARK_CONNECT_MODE": "0", _CONNECTION_FILE: connection},
@@ -110,8 +109,6 @@ def launch(
             process.kill()
             process.communicate()
             raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def classpath() -> str:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from streamhouse.durable_files import replace_text
 from streamhouse.paimon.java.jars import cache_folder
 from streamhouse.paimon.java.jvm import end_process
 from streamhouse.runtime.spark.worker_request import PARENT
@@ -43,10 +44,7 @@ def worker_python() -> str:
     try:
         if not program.is_file() or program.read_text() != text:
             program.parent.mkdir(parents=True, exist_ok=True)
-            fresh = program.with_name(f"{program.name}.{os.getpid()}")
-            fresh.write_text(text)
-            fresh.chmod(0o755)
-            os.replace(fresh, program)
+            replace_text(program, text, durable=False, mode=0o755)
     except OSError:
         return sys.executable
     return str(program)

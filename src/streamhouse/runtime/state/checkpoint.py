@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from streamhouse.durable_files import replace_text
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.changelog.consumers import CHECKPOINT_LOCK
 from streamhouse.paimon.storage.files import is_local, local_path
@@ -34,7 +34,7 @@ FOLDER = ".checkpoints"
 VIEWS = "materialized views"
 """The folder of the checkpoints of views, in the place of a pipeline's name."""
 
-_FORMER = "former.json"
+_FORMER, _QUERY = "former.json", "query.json"
 
 
 def checkpoints_of(warehouse: str) -> Path:
@@ -86,9 +86,7 @@ def pipeline_of(checkpoint: Path) -> str:
 
 def former_ids(checkpoint: Path) -> list[str]:
     """Ids of the queries of a checkpoint before `Checkpoint.clear` whose rows were kept."""
-    path = checkpoint / _FORMER
-    ids: list[str] = json.loads(path.read_text()) if path.exists() else []
-    return ids
+    return list(read_json(checkpoint / _FORMER) or ())
 
 
 def _folder(pipeline: str) -> str:
@@ -163,22 +161,20 @@ class Checkpoint:
             else:
                 entry.unlink()
         if former:
-            replace_text(self.path / _FORMER, json.dumps(list(former)))
+            replace_json(self.path / _FORMER, list(former))
 
     def query_id(self) -> str:
         """The query id in Spark's `metadata` file, which is created here if the query is new."""
         path = self.path / "metadata"
         if not path.exists():
-            self.path.mkdir(parents=True, exist_ok=True)
-            replace_text(path, json.dumps({"id": str(uuid.uuid4())}))
-        text = path.read_text()
-        try:
-            return str(json.loads(text)["id"])
-        except (ValueError, KeyError):
+            replace_json(path, {"id": str(uuid.uuid4())})
+        query_id = self.known_id()
+        if query_id is None:
             raise StreamhouseError(
                 f"{path} is damaged; the query cannot resume from it. Run the script once with "
                 "--from-scratch to compute its targets anew"
-            ) from None
+            )
+        return query_id
 
     def run_folder(self) -> Path:
         """An empty folder for this run; deletes the files of a crashed run."""
@@ -189,9 +185,9 @@ class Checkpoint:
 
     def previous(self) -> dict[str, Any] | None:
         """The last record of `remember`; None before the first."""
-        path = self.path / "query.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        record: dict[str, Any] | None = read_json(self.path / _QUERY)
+        return record
 
     def remember(self, record: dict[str, Any]) -> None:
         """Store what the query computes in `query.json`."""
-        replace_text(self.path / "query.json", json.dumps(record, indent=1))
+        replace_json(self.path / _QUERY, record)

@@ -6,10 +6,9 @@ again.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from streamhouse.durable_files import replace_text
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
 
@@ -36,13 +35,13 @@ class LastCommit:
         self._seen = latest
         if last is not None:
             commit = {"batch": last.commit_identifier, "snapshot": last.id, "time": last.time_ms}
-            replace_text(self._path, json.dumps(commit))
+            replace_json(self._path, commit)
 
     def check(self) -> None:
         """Raise `DataLossError` if the target no longer has the recorded commit."""
-        if self._target is None or not self._path.exists():
+        record = None if self._target is None else read_json(self._path)
+        if self._target is None or record is None:
             return
-        record = json.loads(self._path.read_text())
         snapshots = self._target.open().snapshots
         found = snapshots.find(record["snapshot"])
         if found is not None and found.time_ms == record["time"]:

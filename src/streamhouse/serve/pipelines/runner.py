@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from streamhouse.background import in_background, wait_until
+from streamhouse.durable_files import replace_text
 from streamhouse.errors import OptionError, PipelineError
 from streamhouse.options import hide_secrets
 from streamhouse.paimon.storage.files import is_local, local_path
@@ -75,7 +77,7 @@ class Runner:
             sql = restore_secrets(sql, self._stored_script(name))
             folder = self._folder(name)
             folder.mkdir(parents=True, exist_ok=True)
-            _replace(folder / SCRIPT, sql)
+            replace_text(folder / SCRIPT, sql, durable=False, mode=0o600)
             self._statuses.store_masked_script(name, without_secrets(sql))
             self._launch(name, arguments)
 
@@ -196,7 +198,7 @@ class Runner:
         environment = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_PIPELINES}
         # Whoever may run scripts could otherwise send any secret of this process to their own host.
         environment.setdefault(ALLOWED, "")
-        with open(folder / LOG, "ab", opener=_private) as log:
+        with open(folder / LOG, "ab", opener=partial(os.open, mode=0o600)) as log:
             child = subprocess.Popen(
                 [sys.executable, *_PROGRAM, *self._command(name), *arguments],
                 cwd=folder,
@@ -277,18 +279,6 @@ def _command_line(pid: int) -> list[bytes]:
         wait_until(path.read_bytes, _STARTING_S, _STARTING_STEP_S)
         return path.read_bytes().split(b"\0")
     return [b""]
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace a file atomically; only this user may read it."""
-    part = path.with_name(f".{path.name}.part")
-    with open(part, "w", encoding="utf-8", opener=_private) as file:
-        file.write(text)
-    part.replace(path)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _now_ms() -> int:

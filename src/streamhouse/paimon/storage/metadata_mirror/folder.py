@@ -150,11 +150,11 @@ class MirrorFolder:
         return False
 
     def _fetch_one(self, name: str) -> None:
-        content = self._files.read_bytes(f"{self._root}/{name}")
-        if content is None:
+        found = self._files.get(f"{self._root}/{name}")
+        if found is None:
             raise FileNotFoundError(f"{self._root}/{name}")
         os.makedirs(os.path.dirname(os.path.join(self.path, name)), exist_ok=True)
-        self._write(name, content)
+        self._write(name, found[0])
 
     def _named_by(self, name: str) -> dict[str, int]:
         """The manifests that a list names, and their sizes."""

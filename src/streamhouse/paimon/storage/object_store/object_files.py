@@ -6,11 +6,13 @@ or unchanged are what locks, snapshots and registrations of checkpoints are made
 
 from __future__ import annotations
 
-import io
+import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from streamhouse.errors import StreamhouseError
@@ -20,6 +22,7 @@ from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import CONDITIONAL, canonical_options, s3_location
 
 _IN_MEMORY = 16 << 20
+_PART_BYTES = 16 << 20
 _BODY_TRIES = 3
 MISSING, _REFUSED = 404, 412
 """The statuses of a missing object, and of a request whose condition is not met."""
@@ -51,6 +54,8 @@ class ObjectFiles:
     An object is replaced as a whole, and is visible once it is complete. Errors of the store are
     `StreamhouseError`; missing objects are as `Files` says. boto3 repeats a request whose answer is
     lost, so who relies on conditions of writes expects that an earlier attempt has succeeded.
+    Multipart uploads can be completed, or given up, by another process: an upload is a text, its
+    id and the ETags of its parts.
     """
 
     def __init__(self, location: str, options: Mapping[str, str]) -> None:
@@ -144,27 +149,19 @@ class ObjectFiles:
 
     def pages(self, path: str, **more: str) -> Iterator[Mapping[str, Any]]:
         """The pages of a listing of the folder at `path`; to be read within `explained`."""
-        bucket, key = bucket_and_key(path)
-        prefix = f"{key.rstrip('/')}/" if key else ""
+        bucket, _ = bucket_and_key(path)
         paginator = self.client.get_paginator("list_objects_v2")
-        yield from paginator.paginate(Bucket=bucket, Prefix=prefix, **more)
+        yield from paginator.paginate(Bucket=bucket, Prefix=_below(path), **more)
 
     def read_text(self, path: str) -> str | None:
-        content = self.read_bytes(path)
-        return None if content is None else content.decode()
-
-    def read_bytes(self, path: str) -> bytes | None:
-        """The content of an object; None if there is no such object."""
-        found = self.get(path)
+        found = self.read(path)
         return None if found is None else found[0]
 
     def exists(self, path: str) -> bool:
         return self.head(path) is not None
 
     def names(self, path: str) -> list[tuple[str, bool]]:
-        _, key = bucket_and_key(path)
-        prefix = f"{key.rstrip('/')}/" if key else ""
-        result = []
+        prefix, result = _below(path), []
         with self.explained():
             for page in self.pages(path, Delimiter="/"):
                 for folder in page.get("CommonPrefixes", ()):
@@ -179,8 +176,14 @@ class ObjectFiles:
         head = self.head(path)
         return None if head is None else (head["ETag"], head["LastModified"])
 
-    def open_output(self, path: str) -> Any:
-        return _Upload(self, path)
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[Any]:
+        bucket, key = bucket_and_key(path)
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as buffer:
+            yield buffer
+            buffer.seek(0)
+            with self.explained():
+                self.client.upload_fileobj(buffer, bucket, key)
 
     def write_text(self, path: str, text: str) -> None:
         self.put(path, text.encode())
@@ -212,50 +215,66 @@ class ObjectFiles:
                 if keys:
                     client.delete_objects(Bucket=bucket, Delete={"Objects": keys})
 
-
-class _Upload(io.BufferedIOBase):
-    """Buffers what is written; `close` uploads it, unless the block ended with an error."""
-
-    def __init__(self, files: ObjectFiles, path: str) -> None:
-        self._files, self._path = files, path
-        self._buffer = tempfile.SpooledTemporaryFile(_IN_MEMORY)
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return self._buffer.write(data)
-
-    def tell(self) -> int:
-        return self._buffer.tell()
-
-    def close(self) -> None:
-        if self.closed:
+    def entries(self, path: str) -> Iterator[tuple[str, int, datetime]]:
+        """The object at `path` (under the name ''), else all below it: name, bytes, time."""
+        head = self.head(path)
+        if head is not None:
+            yield "", int(head["ContentLength"]), head["LastModified"]
             return
-        try:
-            self._buffer.seek(0)
-            bucket, key = bucket_and_key(self._path)
-            with self._files.explained():
-                self._files.client.upload_fileobj(self._buffer, bucket, key)
-        finally:
-            self._discard()
+        prefix = _below(path)
+        with self.explained():
+            for page in self.pages(path):
+                for item in page.get("Contents", ()):
+                    # Some programs make empty objects that stand for folders.
+                    if not item["Key"].endswith("/"):
+                        yield item["Key"][len(prefix) :], int(item["Size"]), item["LastModified"]
 
-    def _discard(self) -> None:
-        self._buffer.close()
-        super().close()
+    def size(self, path: str) -> int | None:
+        """The bytes of an object; None if there is none."""
+        head = self.head(path)
+        return None if head is None else int(head["ContentLength"])
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._discard()
+    def upload_parts(self, path: str, local: Path) -> str:
+        """Upload a local file without making it visible; returns the upload."""
+        upload = self.send("create_multipart_upload", path).facts["UploadId"]
+        etags: list[str] = []
+        with local.open("rb") as file:
+            while (part := file.read(_PART_BYTES)) or not etags:
+                number = len(etags) + 1
+                sent = self.send("upload_part", path, UploadId=upload, PartNumber=number, Body=part)
+                etags.append(sent.etag)
+        return json.dumps({"id": upload, "parts": etags})
 
-    def __del__(self) -> None:
-        # A garbage-collected upload is one that was never completed.
-        if not self.closed:
-            self._discard()
+    def complete_upload(self, path: str, upload: str) -> bool:
+        """Make an upload visible; False if neither it nor its object is there."""
+        known = json.loads(upload)
+        parts = [{"PartNumber": n, "ETag": etag} for n, etag in enumerate(known["parts"], 1)]
+        answer = self.send(
+            "complete_multipart_upload", path, UploadId=known["id"],
+            MultipartUpload={"Parts": parts},
+        )  # fmt: skip
+        # It may have been completed before, perhaps by this request, whose answer was lost.
+        return answer.status != MISSING or self.head(path) is not None
+
+    def abort_upload(self, path: str, upload: str) -> None:
+        """Give an upload up, if it is still there."""
+        self.send("abort_multipart_upload", path, UploadId=json.loads(upload)["id"])
+
+    def uploads(self, path: str) -> list[tuple[str, str]]:
+        """The paths and ids of all uploads below a path that are neither completed nor given up."""
+        bucket, _ = bucket_and_key(path)
+        found = []
+        with self.explained():
+            pages = self.client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=bucket, Prefix=_below(path)
+            )
+            for page in pages:
+                for upload in page.get("Uploads", ()):
+                    found.append((f"s3://{bucket}/{upload['Key']}", upload["UploadId"]))
+        return found
+
+
+def _below(path: str) -> str:
+    """How the keys of the objects of a folder begin."""
+    _, key = bucket_and_key(path)
+    return f"{key}/" if key else ""
