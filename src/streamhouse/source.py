@@ -30,6 +30,11 @@ def of_kind(rows: _Rows, kind: str) -> _Rows:
     return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
 
 
+def with_kinds(rows: _Rows) -> _Rows:
+    """The rows with a column `rowkind`; those without one are inserts."""
+    return rows if ROW_KIND in rows.schema.names else of_kind(rows, "+I")
+
+
 @dataclass(frozen=True)
 class SourceState:
     """What a source knows of the changes that it receives; a field is None where it is unknown.

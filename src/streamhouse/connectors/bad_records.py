@@ -175,7 +175,7 @@ def _read(address: TableAddress) -> pa.Table | None:
         return None
     if table.latest_snapshot_id() is None:
         return None
-    return pa.Table.from_batches(list(table.read()), table.arrow_schema)
+    return table.rows()
 
 
 def waiting(address: TableAddress, prefix: str = "") -> dict[str, tuple[int, int]]:

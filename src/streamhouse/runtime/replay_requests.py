@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from streamhouse.connectors.bad_records import COLUMNS, REQUESTS, requests_of, waiting
+from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.runtime.views.windows.late_changes import COLUMNS as LATE_COLUMNS
 
 
@@ -37,9 +37,7 @@ def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:
 
 def _write(address: TableAddress, batches: Mapping[str, int]) -> None:
     user = uuid.uuid4().hex
-    writer = TableWriter(
-        address.warehouse, address.identifier, user, file_prefix(user, 0, user[:12])
-    )
+    writer = sink_writer(address, user, 0)
     queries = pa.array(list(batches), pa.string())
     numbers = pa.array(list(batches.values()), pa.int64())
     messages = writer.write_all([pa.record_batch({"query": queries, "batch": numbers})])

@@ -19,7 +19,7 @@ from tests.unit.connectors.test_filesystem import read as rows_of
 
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.filesystem.connector import FilesystemSource
-from streamhouse.connectors.filesystem.sink import CommitLog
+from streamhouse.connectors.filesystem.sink import FilesCommitter
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import DataLossError, StoreError
@@ -111,7 +111,7 @@ def test_a_commit_that_was_cut_off_is_completed(
             with pytest.raises(InterruptedError):
                 to.open().committer(QUERY).commit(lambda: made, nothing)
         else:
-            patch.setattr(CommitLog, "_record", _once(CommitLog._record))
+            patch.setattr(FilesCommitter, "_record", _once(FilesCommitter._record))
             with pytest.raises(InterruptedError):
                 to.open().committer(QUERY).commit(lambda: made, nothing)
     committer = to.open().committer(QUERY)
@@ -133,7 +133,7 @@ def _once(record: Any) -> Any:
     """The method that is cut off at its second call."""
     calls = iter([True])
 
-    def called(self: CommitLog, batch: int, files: Any) -> None:
+    def called(self: FilesCommitter, batch: int, files: Any) -> None:
         if not next(calls, False):
             raise InterruptedError
         record(self, batch, files)

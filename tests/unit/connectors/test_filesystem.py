@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from streamhouse.connectors.bad_records import Replay
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.filesystem.connector import FilesystemSource
-from streamhouse.connectors.filesystem.folders import StagedFile, partition_values, split_rows
+from streamhouse.connectors.filesystem.folders import partition_values, split_rows
 from streamhouse.connectors.filesystem.options import FilesystemOptions
-from streamhouse.connectors.filesystem.sink import CommitLog
+from streamhouse.connectors.filesystem.sink import FilesCommitter
 from streamhouse.connectors.registry import check_declaration, connector
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import DataLossError, OptionError, RecordError, StreamhouseError, TableError
@@ -200,9 +200,10 @@ def test_a_commit_that_was_cut_off_is_completed(
 
 
 def test_a_lost_file_is_reported(tmp_path: Path) -> None:
-    log = CommitLog(FilesystemOptions(str(tmp_path), "json"), "q")
+    committer = FilesCommitter(FilesystemOptions(str(tmp_path), "json"), "q")
+    made = json.dumps([[".streamhouse/q/0-a/x.json", "x.json"]]).encode()
     with pytest.raises(DataLossError, match="of batch 0 is missing: it was committed"):
-        log.commit(0, [StagedFile(".streamhouse/q/0-a/x.json", "x.json")])
+        committer.put(WrittenBatch(0, [made]))
 
 
 def test_files_of_the_last_batch_may_be_moved_away(tmp_path: Path) -> None:

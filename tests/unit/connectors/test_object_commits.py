@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from streamhouse.connectors.filesystem.folders import StagedFile, folder_of
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.options import FilesystemOptions
-from streamhouse.connectors.filesystem.sink import CommitLog
+from streamhouse.connectors.filesystem.sink import FilesCommitter
 from streamhouse.errors import DataLossError, StoreError
 from streamhouse.paimon.storage.object_store import s3_client
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
@@ -45,17 +46,18 @@ def test_an_upload_that_is_missing_was_completed_if_its_object_is_there(
     store: Stubber, there: bool
 ) -> None:
     store.add_client_error("get_object", "NoSuchKey", http_status_code=404)
-    log = CommitLog(FilesystemOptions("s3://b/x", "json", STORE), "q")
+    committer = FilesCommitter(FilesystemOptions("s3://b/x", "json", STORE), "q")
+    made = WrittenBatch(0, [json.dumps([[UPLOAD, "a.json"]]).encode()])
     store.add_response("put_object", answered())
     store.add_client_error("complete_multipart_upload", "NoSuchUpload", http_status_code=404)
     if there:
         store.add_response("head_object", answered())
         store.add_response("put_object", answered())
-        log.commit(0, [StagedFile(UPLOAD, "a.json")])
+        committer.put(made)
     else:
         store.add_client_error("head_object", "404", http_status_code=404)
         with pytest.raises(DataLossError, match=r"s3://b/x/a\.json of batch 0 is missing"):
-            log.commit(0, [StagedFile(UPLOAD, "a.json")])
+            committer.put(made)
 
 
 def test_a_store_that_was_never_reached_is_not_waited_for() -> None:

@@ -99,7 +99,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
             return target
 
         monkeypatch.setattr(module, "PartReader", Reader)
-        monkeypatch.setattr(module, "PaimonSinkWriter", opened)
+        monkeypatch.setattr(module, "sink_writer", opened)
         whole = SimpleNamespace(rows=lambda batch, seconds: batch)
         monkeypatch.setattr(module, "TargetRows", lambda *_: whole)
         address = {target.name: target for target in targets}.__getitem__

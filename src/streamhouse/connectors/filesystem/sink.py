@@ -29,8 +29,8 @@ from streamhouse.formats.base import Encoder, FormatChoice
 _MOST_OPEN = 64
 
 
-class CommitLog:
-    """Commits batches of one query to a folder; driver only.
+class FilesCommitter(SinkCommitter):
+    """Commits each batch of one query to a folder once, by its number in a log; driver only.
 
     Writing the log is the commit. Then each file is published, which a new driver completes if the
     process is killed meanwhile. At last the log is written again, without files: from then on
@@ -38,7 +38,7 @@ class CommitLog:
     """
 
     def __init__(self, options: FilesystemOptions, query_id: str) -> None:
-        self._folder = folder_of(options.path, options.store)
+        self._path, self._folder = options.path, folder_of(options.path, options.store)
         self._query, self._success_file = query_id, options.success_file
         self._log = f"{OWN_FOLDER}/{query_id}.json"
         self.last = -1
@@ -48,19 +48,22 @@ class CommitLog:
             self.last = int(state["batch"])
             self._publish([StagedFile(*pair) for pair in state["files"]])
 
-    def commit(self, batch: int, files: Sequence[StagedFile]) -> None:
-        """Record a batch, then make its files visible."""
-        self._record(batch, files)
-        self.last = batch
+    def check_log(self, log: BatchLog) -> None:
+        log.check(self.last, f"the folder {self._path}")
+
+    def put(self, written: WrittenBatch) -> bool:
+        pairs = (pair for message in written.messages for pair in json.loads(message))
+        files = [StagedFile(*pair) for pair in pairs]
+        if written.number <= self.last:
+            for file in files:
+                self._folder.discard(file)
+            return False
+        self._record(written.number, files)
+        self.last = written.number
         self._publish(files)
+        return True
 
-    def discard(self, files: Sequence[StagedFile]) -> None:
-        """Delete the staged files of a batch that was committed before."""
-        for file in files:
-            self._folder.discard(file)
-
-    def remove_leftovers(self, from_batch: int, keep: Collection[str]) -> int:
-        """Delete the staged files of dead tasks; returns how many."""
+    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         removed, written = 0, re.compile(rf"{re.escape(_prefix(self._query))}-(\d{{8}})-(.+)-\d+\.")
         for file in self._folder.staged(self._query):
             name = written.match(file.final.rpartition("/")[2])
@@ -71,7 +74,7 @@ class CommitLog:
 
     def forget(self) -> None:
         """Remove the log of a query that has ended for good, and its staged files."""
-        self.remove_leftovers(0, ())
+        self.remove_leftovers(0)
         self._folder.delete(self._log)
 
     def _record(self, batch: int, files: Sequence[StagedFile]) -> None:
@@ -101,14 +104,14 @@ def filesystem_sink(spec: SinkSpec) -> Sink:
     def insert(query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
         """Write all rows; their files become visible together at the end."""
         files = FilesWriter(spec, query_id, 0, query_id[8:20])
-        log = CommitLog(options, query_id)
+        committer = FilesCommitter(options, query_id)
         try:
             for batch in rows:
                 files.write(batch)
-            log.commit(0, _files(files.prepare()))
+            committer.put(WrittenBatch(0, files.prepare()))
         finally:
             files.close()
-            log.forget()
+            committer.forget()
 
     return Sink(partial(FilesWriter, spec), partial(FilesCommitter, options), insert)
 
@@ -185,32 +188,6 @@ class FilesWriter:
         self._files.append(StagedFile(self._folder.stage(writer.path, final), final))
 
 
-class FilesCommitter(SinkCommitter):
-    """Commits each batch once, by its number in the query's `CommitLog`."""
-
-    def __init__(self, options: FilesystemOptions, query_id: str) -> None:
-        self._log = CommitLog(options, query_id)
-        self._path = options.path
-
-    def check_log(self, log: BatchLog) -> None:
-        log.check(self._log.last, f"the folder {self._path}")
-
-    def put(self, written: WrittenBatch) -> bool:
-        files = _files(written.messages)
-        if written.number <= self._log.last:
-            self._log.discard(files)
-            return False
-        self._log.commit(written.number, files)
-        return True
-
-    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
-        return self._log.remove_leftovers(from_batch, keep)
-
-
 def _prefix(query_id: str) -> str:
     """The beginning of the names of a query's files."""
     return f"part-{query_id[:8]}"
-
-
-def _files(messages: Sequence[bytes]) -> list[StagedFile]:
-    return [StagedFile(*pair) for message in messages for pair in json.loads(message)]

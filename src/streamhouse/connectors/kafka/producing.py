@@ -20,7 +20,7 @@ from streamhouse.connectors.kafka.client import TIMEOUT_S, is_outage
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.records import WRITABLE, RecordLayout
 from streamhouse.errors import OptionError, StreamhouseError
-from streamhouse.source import ROW_KIND, of_kind
+from streamhouse.source import ROW_KIND, with_kinds
 
 KEY, VALUE, TIMESTAMP, HEADERS = "key", "value", "timestamp", "headers"
 _HEADERS = pa.map_(pa.string(), pa.binary())
@@ -96,9 +96,7 @@ def last_of_keys(
     batches: Sequence[pa.RecordBatch], keys: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The last row of each key, in the order of these rows, with a row kind."""
-    table = pa.Table.from_batches(batches)
-    if ROW_KIND not in table.column_names:
-        table = of_kind(table, "+I")
+    table = with_kinds(pa.Table.from_batches(batches))
     yield from last_of_each_key(table, keys).combine_chunks().to_batches()
 
 

@@ -85,31 +85,23 @@ def topic_sink(options: KafkaOptions, encoding: Encoding) -> Sink:
     return Sink(lambda *_: KafkaSinkWriter(encoding), partial(KafkaSinkCommitter, options))
 
 
-class KafkaSinkWriter:
+class KafkaSinkWriter(CollectingWriter):
     """Encodes the rows of one task, and sends the records to the driver."""
 
     def __init__(self, encoding: Encoding) -> None:
+        super().__init__()
         self._encoding = encoding
-        self._rows: list[pa.RecordBatch] = []
-        self._records = CollectingWriter()
 
     def write(self, rows: pa.RecordBatch) -> None:
-        self._rows.append(rows)
-        if not self._encoding.upserts:
-            self._encode()
+        if self._encoding.upserts:
+            super().write(rows)
+        else:
+            self._batches += self._encoding.records([rows])
 
     def prepare(self) -> list[pa.Table]:
-        self._encode()
-        return self._records.prepare()
-
-    def close(self) -> None:
-        self._rows = []
-        self._records.close()
-
-    def _encode(self) -> None:
-        for records in self._encoding.records(self._rows):
-            self._records.write(records)
-        self._rows = []
+        if self._encoding.upserts:
+            self._batches = list(self._encoding.records(self._batches))
+        return super().prepare()
 
 
 class KafkaSinkCommitter(SinkCommitter):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-import pyarrow as pa
-
 from streamhouse.connectors.base import BatchLog, Connector, Sink, SinkCommitter, WrittenBatch
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -24,37 +22,28 @@ _BASE_WITHIN_S = 1.0
 means that more commits are looked at."""
 
 
-class PaimonSinkWriter:
-    """Writes the data files of one task; they are invisible until the committer commits them."""
+def sink_writer(
+    address: TableAddress,
+    query_id: str,
+    batch: int,
+    attempt: str | None = None,
+    commutes: bool = False,
+) -> TableWriter:
+    """The writer of one task; its files are invisible until the committer commits them.
 
-    def __init__(
-        self,
-        address: TableAddress,
-        query_id: str,
-        batch: int,
-        attempt: str,
-        commutes: bool = False,
-    ) -> None:
-        self._batch = batch
-        self._writer = TableWriter(
-            address.warehouse,
-            address.identifier,
-            query_id,
-            file_prefix(query_id, batch, attempt),
-            planned=address.schema_id,
-            buffer_bytes=_BUFFER_BYTES,
-            followed=True,
-            commutes=commutes,
-        )
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        self._writer.write(rows)
-
-    def prepare(self) -> list[bytes]:
-        return self._writer.prepare(self._batch)
-
-    def close(self) -> None:
-        self._writer.close()
+    `attempt` as for `file_prefix`.
+    """
+    return TableWriter(
+        address.warehouse,
+        address.identifier,
+        query_id,
+        file_prefix(query_id, batch, attempt),
+        planned=address.schema_id,
+        buffer_bytes=_BUFFER_BYTES,
+        followed=True,
+        commutes=commutes,
+        commit=batch,
+    )
 
 
 class PaimonSinkCommitter(SinkCommitter):
@@ -130,7 +119,7 @@ class _Paimon(Connector):
         address, commutes = spec.address, spec.commutes
         assert address is not None
         return Sink(
-            partial(PaimonSinkWriter, address, commutes=commutes),
+            partial(sink_writer, address, commutes=commutes),
             lambda query_id: PaimonSinkCommitter(address, query_id, commutes),
         )
 

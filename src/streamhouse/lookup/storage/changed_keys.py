@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +14,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.snapshots import Snapshot
-from streamhouse.paimon.storage.split_groups import file_ids
+from streamhouse.paimon.storage.split_groups import file_ids, row_count
 from streamhouse.source import ROW_KIND
 
 MOST_SNAPSHOTS = 200
@@ -61,13 +62,9 @@ def keys_changed_between(
         return table.read_schema(columns).empty_table()
     mode = "changelog" if hidden else "delta"
     splits = table.changes(_id(before), _id(after), mode, columns)
-    batches, rows = [], 0
-    for batch in table.read(columns, splits=splits, row_kind=True):
-        batches.append(batch.select(list(columns)))
-        rows += batch.num_rows
-        if rows > MOST_ROWS:
-            return None
-    return pa.Table.from_batches(batches, table.read_schema(columns))
+    if row_count(splits) > MOST_ROWS:
+        return None
+    return table.rows(columns, splits=splits, row_kind=True).select(list(columns))
 
 
 def last_changes(
@@ -84,20 +81,18 @@ def last_changes(
     if snapshots is None or not _as_written(table):
         return None
     current_names = current_columns(table, planned, columns)
-    batches, rows = [], 0
+    parts, empty = [], table.read_schema(current_names, row_kind=True).empty_table()
     for snapshot in snapshots:
         if snapshot.commit_kind != "APPEND":
             continue
         splits = sorted(table.changes(snapshot.id - 1, snapshot.id, "delta", current_names))
         if table.primary_key and any(len(file_ids(split)) > 1 for split in splits):
             return None
-        for batch in table.read(current_names, splits=splits, row_kind=True):
-            batches.append(batch)
-            rows += batch.num_rows
-        if rows > MOST_ROWS:
-            return None
-    changes = pa.Table.from_batches(batches, table.read_schema(current_names, row_kind=True))
-    changes = changes.rename_columns([*columns, ROW_KIND])
+        parts.append(splits)
+    if row_count(chain(*parts)) > MOST_ROWS:
+        return None
+    tables = (table.rows(current_names, splits=splits, row_kind=True) for splits in parts)
+    changes = pa.concat_tables([empty, *tables]).rename_columns([*columns, ROW_KIND])
     return _last(changes, table.primary_key) if table.primary_key else changes
 
 

@@ -11,7 +11,6 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pypaimon_rust.datafusion import Split
 
 from streamhouse.lookup import partitions
 from streamhouse.lookup.partitions import Partition
@@ -22,6 +21,7 @@ from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.split_files import BucketHeader
+from streamhouse.paimon.storage.split_groups import row_count
 from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.source import ROW_KIND
 
@@ -158,8 +158,7 @@ class GroupReader:
 
     def estimated_rows(self, group: Group) -> int:
         """About how many rows a group has."""
-        splits = self._splits_by_group.get(group, [])
-        return sum(Split.deserialize(split).row_count() for split in splits)
+        return row_count(self._splits_by_group.get(group, []))
 
     def rows_of_group(self, group: Group) -> Iterator[pa.RecordBatch]:
         """All rows of a group."""
@@ -174,7 +173,7 @@ class GroupReader:
             filters = [None]
         batches = [batch for each in filters for batch in self._read(splits, each)]
         rows = pa.Table.from_batches(batches, self.schema)
-        return rows.filter(pa.array(KeySet(keys).mask(rows))) if rows.num_rows else rows
+        return KeySet(keys).rows(rows) if rows.num_rows else rows
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
         """The rows of some keys, without duplicates."""

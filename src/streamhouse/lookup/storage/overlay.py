@@ -42,7 +42,7 @@ class Overlay:
         """Forget keys, and their rows."""
         if self._changed is not None and keys.num_rows:
             changed = KeySet(keys)
-            self.rows, self._keys = _without(self.rows, changed), _without(self._keys, changed)
+            self.rows, self._keys = map(changed.others, (self.rows, self._keys))
             self._changed = KeySet(self._keys)
 
     def known(self, keys: pa.Table) -> Mask | None:
@@ -55,7 +55,7 @@ class Overlay:
 
     def unchanged(self, rows: pa.Table) -> pa.Table:
         """Older rows without those of its keys."""
-        return rows if self._changed is None else _without(rows, self._changed)
+        return rows if self._changed is None else self._changed.others(rows)
 
 
 class KeyCache:
@@ -92,7 +92,7 @@ class KeyCache:
         old = self._old.known(keys)
         if old is not None and old.any():
             again = keys.filter(pa.array(old))
-            rows = self._old.rows.filter(pa.array(KeySet(again).mask(self._old.rows)))
+            rows = KeySet(again).rows(self._old.rows)
             self._old.drop(again)
             self._young.add(again, rows)
         known, rows = self._young.known(keys), self._young.rows
@@ -117,7 +117,3 @@ class KeyCache:
     def _turn(self) -> None:
         self._old, self._young = self._young, Overlay(self._schema, self._key)
         self._since = time.monotonic()
-
-
-def _without(rows: pa.Table, keys: KeySet) -> pa.Table:
-    return rows.filter(pa.array(~keys.mask(rows))) if rows.num_rows else rows

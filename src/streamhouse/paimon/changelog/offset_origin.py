@@ -37,10 +37,6 @@ class Origin:
         self._changes = changes
         self._identity: Identity | None = None
 
-    def __reduce__(self) -> tuple[type[Origin], tuple[VisibleAt]]:
-        # The cached identity of the table is not pickled.
-        return Origin, (self._changes,)
-
     def stamped(self, table: Table, offset: Offset) -> Offset:
         """The offset with `of`."""
         snapshot = int(offset.get("snapshot", 0))

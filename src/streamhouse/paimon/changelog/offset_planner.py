@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.changelog.commit_order import follows_commits
@@ -52,9 +51,6 @@ class StreamPlanner:
         self._idle = (0, 0)
         """An offset's snapshot, and the last one of those without changes after it."""
         self._last_snapshot: int | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_idle": (0, 0), "_progress": None}
 
     def stop_at(self, snapshot: int) -> None:
         """Plan no offset after this snapshot."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.changelog.commit_order import has_several_buckets
@@ -95,9 +95,6 @@ class SnapshotUnits:
     columns: Sequence[str]
     _units: dict[int, list[ReadUnit]] = field(default_factory=dict, init=False)
     _states: SnapshotStates = field(default_factory=SnapshotStates, init=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_units": {}, "_states": SnapshotStates()}
 
     def forget(self) -> None:
         """Forget the units of the snapshot that was planned last."""

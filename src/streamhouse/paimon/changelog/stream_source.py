@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -83,8 +83,12 @@ class PaimonSource(Source):
         row_kinds: bool = False,
     ) -> None:
         self._warehouse_options = dict(warehouse_options)
-        self._identifier = identifier
-        self._scan = ScanOptions.parse(options or {}, f"table {identifier}")
+        self._identifier, self._options, self._row_kinds = (
+            identifier,
+            dict(options or {}),
+            row_kinds,
+        )
+        self._scan = ScanOptions.parse(self._options, f"table {identifier}")
         self._scan_table: tuple[Table, Table] | None = None
         table = self.table
         check_followed(table)
@@ -110,15 +114,18 @@ class PaimonSource(Source):
         )
         self._origin = Origin(self._scan.visible_at(table))
         self._produced = produced
-        self._differ: Differ | None = None
+        self._differ = Differ()
         self._within_s = _LATEST_WITHIN_S
         consumer = self._scan.consumer
         self._progress = None if consumer is None else ConsumerProgress(consumer)
         self._planner = StreamPlanner(self._scan, self._units, self._progress, self._keyed)
         self._lag = StreamLag(self._units)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_scan_table": None, "_progress": None, "_differ": None}
+    def __reduce__(self) -> tuple[Callable[..., PaimonSource], tuple[object, ...]]:
+        # Tasks read only: they do without what the driver has planned, and open the table again.
+        opened = partial(PaimonSource, row_kinds=self._row_kinds)
+        identity = self._warehouse_options, self._identifier, self._columns
+        return opened, (*identity, self._options, self._planned)
 
     @property
     def table(self) -> Table:
@@ -241,9 +248,7 @@ class PaimonSource(Source):
         if self._progress is not None:
             self._progress.flush(self.table)
         self._units.close()
-        if self._differ is not None:
-            self._differ.close()
-            self._differ = None
+        self._differ.close()
 
     def _current_columns(self, table: Table) -> list[str]:
         """The current names of the columns."""
@@ -286,8 +291,6 @@ class PaimonSource(Source):
     def _changed_rows(
         self, table: Table, differences: Sequence[StateDifference], columns: list[str], simple: bool
     ) -> Iterator[pa.RecordBatch]:
-        if self._differ is None:
-            self._differ = Differ()
         if simple:
             yield from multi_snapshot_changes(table, differences, columns, self._differ)
             return

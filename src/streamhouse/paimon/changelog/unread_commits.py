@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,9 +26,6 @@ class StreamLag:
         self._units = units
         self._counter = InvisibleRowsCounter()
         self._waiting_since: float | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_counter": InvisibleRowsCounter()}
 
     def at(
         self, table: Table, offset: Offset, visible_at: VisibleAt, within_s: float

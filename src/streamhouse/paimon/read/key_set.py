@@ -41,6 +41,20 @@ class KeySet:
             matches &= codes >= 0
         return matches
 
+    def rows(self, rows: pa.Table) -> pa.Table:
+        """Those of the rows that have one of the keys, in their order."""
+        return rows.filter(pa.array(self.mask(rows)))
+
+    def others(self, rows: pa.Table) -> pa.Table:
+        """Those of the rows that have none of the keys, in their order."""
+        return rows.filter(pa.array(~self.mask(rows)))
+
+
+def as_mask(values: pa.Array) -> Mask:
+    """Boolean values as a mask, in which nulls are False."""
+    mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    return mask
+
 
 def _indexes(column: Any, values: pa.Array) -> npt.NDArray[np.int64]:
     """The index of each value in `values`; -1 if it is not there."""

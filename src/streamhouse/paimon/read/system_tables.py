@@ -126,9 +126,8 @@ class SystemTable:
         rows = pa.Table.from_batches(batches)
         existing_keys = KeySet(data.rows(key))
         keys = rows.select(key).cast(data.read_schema(key))
-        yield from (
-            rows.filter(pa.array(~existing_keys.mask(keys))).select(list(columns)).to_batches()
-        )
+        deleted = rows.filter(pa.array(~existing_keys.mask(keys)))
+        yield from deleted.select(list(columns)).to_batches()
 
     def _deduplicated(
         self, data: Table, columns: Sequence[str], as_of: AsOf, condition: str = ""

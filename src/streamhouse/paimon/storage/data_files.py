@@ -8,6 +8,7 @@ file's metadata.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ _INT_SIZE = 4
 _WORDS = {pa.int8(): "<b", pa.int16(): "<h", pa.int32(): "<i", pa.int64(): "<q"}
 _COMPACT_DIGITS = 18
 """DECIMAL values of more digits are stored behind the fixed-size words, not in their word."""
+UNKNOWN = 1 << 200
+"""The magnitude of values without statistics: more than any type holds, also in a sum."""
 
 
 @dataclass(frozen=True)
@@ -72,27 +75,27 @@ def data_files(table: Table, folder: str) -> Iterator[tuple[str, str]]:
             yield from data_files(table, f"{folder}/{name}")
 
 
-def magnitudes(file: SplitFile, schema: pa.Schema, columns: Sequence[str]) -> dict[str, int | None]:
+def magnitudes(file: SplitFile, schema: pa.Schema, columns: Sequence[str]) -> Counter[str]:
     """The greatest absolute value of each of `columns` in a file, DECIMAL as the unscaled number.
 
-    `schema` has the columns of the schema version that the file was written with. The value is None
-    if the file has no statistics of the column. It is 0 if all values are null, or if the column
-    was added after the file was written.
+    `schema` has the columns of the schema version that the file was written with. The value is
+    `UNKNOWN` if the file has no statistics of the column. It is 0 if all values are null, or if the
+    column was added after the file was written.
     """
     stats, stats_columns = file.value_stats, file.value_stats_columns
     names = schema.names if stats_columns is None else _texts(stats_columns)
     min_values, max_values, nulls = (variable(stats, 8 * index) for index in (1, 2, 3))
-    result: dict[str, int | None] = {}
+    result = Counter[str]()
     for name in columns:
         if schema.get_field_index(name) < 0:
             result[name] = 0
         elif name not in names:
-            result[name] = None
+            result[name] = UNKNOWN
         else:
             index, data_type = names.index(name), schema.field(name).type
             low, high = _value(min_values, index, data_type), _value(max_values, index, data_type)
             if low is None or high is None:
-                result[name] = 0 if _long(nulls, index) == file.rows else None
+                result[name] = 0 if _long(nulls, index) == file.rows else UNKNOWN
             else:
                 result[name] = max(abs(low), abs(high))
     return result

@@ -52,6 +52,11 @@ class Snapshot:
         """Whether it is the second commit of a DELETE, which may remove rows (decision 016)."""
         return self.commit_kind == "COMPACT" and self.commit_user == PURGE_USER
 
+    @property
+    def changes_rows(self) -> bool:
+        """Whether it may add, change or remove rows."""
+        return self.purges or self.commit_kind not in _SAME_ROWS
+
 
 class Snapshots:
     """Snapshots below `root` (the table's location, or that of one of its branches)."""
@@ -137,10 +142,7 @@ class Snapshots:
     def changed_rows(self, after: int, until: int) -> bool:
         """Whether any snapshot in (`after`, `until`] has changed rows, or has expired."""
         snapshots = (self.find(number) for number in range(until, after, -1))
-        return any(
-            snapshot is None or snapshot.purges or snapshot.commit_kind not in _SAME_ROWS
-            for snapshot in snapshots
-        )
+        return any(snapshot is None or snapshot.changes_rows for snapshot in snapshots)
 
     def newest_first(self, latest: int | None = None) -> Iterator[Snapshot]:
         """The snapshots from `latest` on, by default from the newest, back to the oldest."""

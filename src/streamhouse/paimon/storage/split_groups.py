@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,11 @@ _FILE_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+\.")
 def file_ids(*serialised: bytes) -> set[bytes]:
     """The unique parts of the data file names in serialised splits or commit messages."""
     return {match for text in serialised for match in _FILE_ID.findall(text)}
+
+
+def row_count(splits: Iterable[bytes]) -> int:
+    """The number of rows in the files of serialised splits, before they are merged."""
+    return sum(int(Split.deserialize(split).row_count()) for split in splits)
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class ScanPartition:
             if not isinstance(group, tuple):
                 return None
             splits += group
-        return sum(int(Split.deserialize(split).row_count()) for split in splits)
+        return row_count(splits)
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Bound:
 
     def _of_split(self, split: bytes) -> int:
         if self.what == "rows":
-            return int(Split.deserialize(split).row_count())
+            return row_count([split])
         if self.what == "files":
             return len(file_ids(split))
         return sum(file.size for file in SplitFrame.parse(split).files)
@@ -75,7 +80,7 @@ def scan_partitions(splits: Sequence[bytes], parallelism: int) -> list[ScanParti
     """Divide splits, in order, into at most `parallelism` partitions of about as many rows each."""
     if parallelism <= 1 or len(splits) <= 1:
         return [ScanPartition((tuple(splits),))] if splits else []
-    counts = [max(1, Split.deserialize(split).row_count()) for split in splits]
+    counts = [max(1, row_count([split])) for split in splits]
     target_rows, rows = sum(counts) / parallelism, 0
     partitions: list[ScanPartition] = []
     current: list[bytes] = []

@@ -101,7 +101,8 @@ class TableWriter:
     the column names of schema version `planned`, by default the newest. `buffer_bytes`: how much
     the buffers of all buckets have together, unless the table sets `write-buffer-size`.
     `followed`: the process writes the table again and again (`Warehouse.followed`). `commutes`:
-    the order of commits does not change the rows of the table.
+    the order of commits does not change the rows of the table. `commit`: the identifier of the
+    commit that the rows are for.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class TableWriter:
         buffer_bytes: int | None = None,
         followed: bool = False,
         commutes: bool = False,
+        commit: int = 0,
     ) -> None:
         warehouse = Warehouse(warehouse_options)
         table = warehouse.followed(identifier) if followed else warehouse.table(identifier)
@@ -125,7 +127,7 @@ class TableWriter:
         check_moves(table)
         for name in table.nanosecond_columns:
             check_type(f"table {identifier}", name, table.arrow_schema.field(name).type)
-        self._planned = planned
+        self._planned, self._commit = planned, commit
         self._table = writable(table, prefix, table_options)
         self._overwrite = overwrite
         write_options = {**table.options, **table_options}
@@ -218,11 +220,13 @@ class TableWriter:
             )
         return of_kind(batch, "+I")
 
-    def prepare(self, identifier: int) -> list[bytes]:
+    def prepare(self, identifier: int | None = None) -> list[bytes]:
         """Close the files and return the serialised commit messages.
 
-        Raises `TableError` if a sum of the rows exceeds its column's type.
+        `identifier` is that of the commit, by default `commit`. Raises `TableError` if a sum of the
+        rows exceeds its column's type.
         """
+        identifier = self._commit if identifier is None else identifier
         last_row = None if self._before_images is None else self._before_images.rest()
         if last_row is not None:
             self._put(last_row)
@@ -246,10 +250,12 @@ class TableWriter:
             raise write_error(self._table, error) from error
         return messages
 
-    def write_all(self, batches: Iterable[pa.RecordBatch], identifier: int = 0) -> list[bytes]:
+    def write_all(
+        self, batches: Iterable[pa.RecordBatch], identifier: int | None = None
+    ) -> list[bytes]:
         """Write all batches, and close the writer, also after a failure; returns the messages.
 
-        `identifier` is that of the commit, as in `prepare`.
+        `identifier` as in `prepare`.
         """
         try:
             for batch in batches:

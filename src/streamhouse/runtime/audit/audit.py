@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from itertools import groupby
 from typing import Any
 
@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from streamhouse.duckdb_database import open_database
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
 from streamhouse.paimon.changelog.unread_commits import rows_of
+from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
@@ -33,7 +33,7 @@ from streamhouse.runtime.audit.recorded_batches import (
 from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences, equal
 from streamhouse.runtime.audit.view_audit import compare_view, is_view
 from streamhouse.runtime.query_spec import PartialAggregation
-from streamhouse.source import ROW_KIND, of_kind
+from streamhouse.source import ROW_KIND, with_kinds
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function, remove_option
 
 _KIND_COLUMN = "rowkind.field"
@@ -66,8 +66,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
             expected.write(rows)
             if removed is not None:
                 # The Rust and the Java core differ in how they merge a removal with later rows.
-                with closing(Differ()) as differ:
-                    remaining = differ.without(expected.merged(), removed, removed.column_names)
+                remaining = KeySet(removed).others(expected.merged())
                 expected = tables.enter_context(ExpectedRows(table))
                 expected.write(remaining)
         actual = rows_at(table, newest)
@@ -205,15 +204,14 @@ class ExpectedRows(TemporaryTable):
         if _KIND_COLUMN in self._like.options:
             if ROW_KIND in rows.column_names:
                 rows = rows.drop_columns([ROW_KIND])
-        elif self._like.primary_key and ROW_KIND not in rows.column_names:
+        elif self._like.primary_key:
             # Later rows may have a row kind, and all rows of a writer need the same schema.
-            rows = of_kind(rows, "+I")
+            rows = with_kinds(rows)
         super().write(rows)
 
     def merged(self) -> pa.Table:
         """The merged rows; none can be written afterwards."""
-        table = self.finish()
-        return rows_at(table, table.latest_snapshot_id())
+        return self.finish().rows()
 
 
 def rows_at(table: Table, snapshot: int | None) -> pa.Table:

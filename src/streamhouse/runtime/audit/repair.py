@@ -158,8 +158,7 @@ class _Attempt:
         with TemporaryTable(self._table) as temporary:
             if not self._recompute(temporary):
                 return None
-            expected = temporary.finish()
-            rows = rows_at(expected, expected.latest_snapshot_id())
+            rows = temporary.finish().rows()
         table = self._table
         self._progress.part("comparing", None)
         kept = [name for name, f in self._functions.items() if f not in _ORDER_FREE]
@@ -273,7 +272,7 @@ class _Attempt:
         whole_table = not keys
         if keys:
             differing = KeySet(difference.keys.select(keys))
-            part = rows.filter(pa.array(differing.mask(rows)))
+            part = differing.rows(rows)
             # A dynamic overwrite does not replace a partition that gets no rows.
             whole_table = len(KeySet(part.select(keys))) != len(differing)
             rows = rows if whole_table else part

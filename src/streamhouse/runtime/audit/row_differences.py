@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
@@ -20,17 +20,14 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from streamhouse.close_matches import nearest
-from streamhouse.duckdb_database import open_database
 from streamhouse.errors import OptionError
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.runtime.audit.recorded_batches import Unread
-from streamhouse.source import of_kind
+from streamhouse.source import ROW_KIND, of_kind
 
 ABSOLUTE = 0.005
 _RELATIVE = 1e-12
-
-
-_ROW = "row"
 
 
 def equal(a: Any, b: Any, relative: float = _RELATIVE, absolute: float = ABSOLUTE) -> bool:
@@ -163,8 +160,10 @@ class Deviation:
         `null_columns` are null in the -U and +U rows, so that the merge keeps newer values.
         """
         for rows, kind in ((self.wrong, "-U"), (self.corrected, "+U")):
-            nulls = {name: pa.nulls(rows.num_rows, rows.field(name).type) for name in null_columns}
-            yield of_kind(_with_columns(rows, nulls), kind)
+            for name in null_columns:
+                at, field = rows.schema.get_field_index(name), rows.schema.field(name)
+                rows = rows.set_column(at, field, pa.nulls(rows.num_rows, field.type))
+            yield of_kind(rows, kind)
         yield of_kind(self.missing, "+I")
 
     def touches(self, keys: pa.Table) -> bool:
@@ -173,8 +172,7 @@ class Deviation:
 
     def applied(self, actual: pa.Table) -> pa.Table:
         """`actual` repaired."""
-        unchanged = actual.filter(pa.array(~KeySet(self.keys).mask(actual)))
-        return pa.concat_tables([unchanged, self.corrected, self.missing])
+        return pa.concat_tables([KeySet(self.keys).others(actual), self.corrected, self.missing])
 
     @cached_property
     def keys(self) -> pa.Table:
@@ -193,57 +191,38 @@ def deviation(
     leave such rows. Raises `OptionError` for a condition that cannot be parsed or fails.
     """
     names = old.schema.names
-    columns = {name: f"c{i}" for i, name in enumerate(names)}
-    compared = [name for name in names if name not in key and name not in kept]
-    key_match = " AND ".join(f"o.{columns[n]} = n.{columns[n]}" for n in key)
-    differing = [
-        differs_sql(old.schema.field(n).type, f"o.{columns[n]}", f"n.{columns[n]}")
-        for n in compared
+    empty = [
+        _is_empty(field.type, f"c{i}")
+        for i, field in enumerate(old.schema)
+        if field.name not in (*key, *kept)
     ]
-    empty = [_is_empty(old.schema.field(n).type, columns[n]) for n in compared]
-    condition = _condition(where, key, columns)
-    query = (
-        f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM (SELECT * FROM old WHERE {condition}) o "
-        f"FULL OUTER JOIN (SELECT * FROM new WHERE {condition}) n ON {key_match} "
-        f"WHERE o.{_ROW} IS NULL "
-        f"OR (n.{_ROW} IS NULL AND NOT ({' AND '.join(empty) or 'false'})) "
-        f"OR (n.{_ROW} IS NOT NULL AND ({' OR '.join(differing) or 'false'}))"
-    )
-    with open_database() as con:
-        con.register("old", _numbered(old))
-        con.register("new", _numbered(new))
-        try:
-            pairs = con.sql(query).to_arrow_table()
-        except duckdb.Error as error:
-            first = str(error).splitlines()[0]
-            raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
-    o, n = pairs.column("o"), pairs.column("n")
-    both = pc.and_(o.is_valid(), n.is_valid())
-    wrong, corrected = old.take(o.filter(both)), new.take(n.filter(both))
-    return Deviation(
-        wrong, _with_columns(corrected, {name: wrong.column(name) for name in kept}),
-        new.take(n.filter(o.is_null())), old.take(o.filter(n.is_null())), key,
-    )  # fmt: skip
-
-
-def _with_columns(table: pa.Table, columns: Mapping[str, pa.ChunkedArray | pa.Array]) -> pa.Table:
-    """The table with these columns in the place of its own."""
-    arrays = [columns.get(name, table.column(name)) for name in table.column_names]
-    return pa.Table.from_arrays(arrays, schema=table.schema)
+    with closing(Differ()) as differ:
+        if where is not None:
+            condition = _condition(where, key, names)
+            try:
+                old, new = (differ.where(rows, condition) for rows in (old, new))
+            except duckdb.Error as error:
+                first = str(error).splitlines()[0]
+                raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
+        changes = differ.by_key(old, new, key, kept, differs_sql)
+        wrong, corrected, missing, surplus = (
+            changes.filter(pc.equal(changes.column(ROW_KIND), kind)).drop_columns([ROW_KIND])
+            for kind in ("-U", "+U", "+I", "-D")
+        )
+        surplus = differ.where(surplus, f"NOT ({' AND '.join(empty) or 'false'})")
+    return Deviation(wrong, corrected, missing, surplus, key)
 
 
 def _is_empty(column_type: pa.DataType, name: str) -> str:
     if pa.types.is_floating(column_type):
-        return f"coalesce(abs(o.{name}) <= {ABSOLUTE}, true)"
+        return f"coalesce(abs({name}) <= {ABSOLUTE}, true)"
     if pa.types.is_integer(column_type) or pa.types.is_decimal(column_type):
-        return f"coalesce(o.{name} = 0, true)"
-    return f"o.{name} IS NULL"
+        return f"coalesce({name} = 0, true)"
+    return f"{name} IS NULL"
 
 
-def _condition(where: str | None, key: Sequence[str], columns: dict[str, str]) -> str:
-    """`where` as a DuckDB condition on the renamed columns."""
-    if where is None:
-        return "true"
+def _condition(where: str, key: Sequence[str], names: Sequence[str]) -> str:
+    """`where` as a condition for `Differ.where`."""
     try:
         tree = sqlglot.parse_one(where, dialect="spark")
     except SqlglotError as error:
@@ -258,10 +237,5 @@ def _condition(where: str | None, key: Sequence[str], columns: dict[str, str]) -
                 f"{nearest(column.name, key)}"
             )
         column.set("table", None)
-        column.set("this", exp.to_identifier(columns[column.name]))
+        column.set("this", exp.to_identifier(f"c{names.index(column.name)}"))
     return tree.sql(dialect="duckdb")
-
-
-def _numbered(table: pa.Table) -> pa.Table:
-    named = table.rename_columns([f"c{i}" for i in range(table.num_columns)])
-    return named.append_column(_ROW, pa.array(np.arange(table.num_rows)))

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
+from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.batch.row_kinds import actions_of, after, before
 from streamhouse.sql.plan import ROW, DmlQuery
@@ -82,10 +83,8 @@ def _first_duplicate(parts: list[pa.Table], keys: list[str]) -> dict[str, object
     duplicates = counts.filter(pc.greater(counts.column("count_all"), 1))
     if duplicates.num_rows == 0:
         return None
-    first = duplicates.slice(0, 1).to_pylist()[0]
-    for key in keys:
-        rows = rows.filter(pc.equal(rows.column(key), pa.scalar(first[key], rows.field(key).type)))
-    row: dict[str, object] = rows.slice(0, 1).to_pylist()[0]
+    first = duplicates.slice(0, 1).select(keys)
+    row: dict[str, object] = KeySet(first).rows(rows).slice(0, 1).to_pylist()[0]
     return row
 
 

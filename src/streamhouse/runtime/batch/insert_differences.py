@@ -8,9 +8,8 @@ rows of which a hundred differ, the table's changelog has only the true changes.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -118,29 +117,27 @@ def insert_differences(
         pa.default_memory_pool().release_unused()
 
 
+@dataclass
 class _Try:
     """One try: compares with the newest snapshot and commits, unless others replaced rows."""
 
-    def __init__(
-        self,
-        address: TableAddress,
-        user: str,
-        committer: TableCommitter,
-        differ: Differ,
-        merged: Table,
-        progress: ProgressLine,
-    ) -> None:
-        self._address, self._user, self._committer = address, user, committer
-        self._differ, self._merged, self._progress = differ, merged, progress
-        self._table = address.open()
+    _address: TableAddress
+    _user: str
+    _committer: TableCommitter
+    _differ: Differ
+    _merged: Table
+    _progress: ProgressLine
+    inserted: int = 0
+    updated: int = 0
+
+    def __post_init__(self) -> None:
+        self._table = self._address.open()
         self._snapshot = self._table.latest_snapshot_id()
         self._read_snapshot = self._snapshot or 0
         options = self._table.options
         self._writes_kinds = producer(options) == "input"
         self._sequence = sequence_fields(options)
         self._descending = options.get("sequence.field.sort-order", "ascending") == "descending"
-        self.inserted = 0
-        self.updated = 0
 
     def run(self) -> tuple[int, int] | None:
         """Returns the numbers of new and of changed rows; None if another try is needed."""
@@ -166,15 +163,19 @@ class _Try:
         progress.part("comparing", merged.snapshot(1).total_record_count)
         for part in parts(table, self._snapshot, merged):
             old, new = part.load(table, merged)
-            old_rows, new_rows = self._differ.renewed(
+            changes = self._differ.renewed(
                 old, new, table.primary_key, self._sequence, self._descending, hidden_keys
             )
-            exists = old_rows >= 0
-            self.updated += int(exists.sum())
-            self.inserted += int((~exists).sum())
-            for rows in self._rows(old, new, old_rows, new_rows):
-                for batch in rows.to_batches(max_chunksize=_WRITTEN_ROWS):
-                    writer.write(batch)
+            kinds = changes.column(ROW_KIND)
+            self.updated += pc.sum(pc.equal(kinds, "+U")).as_py() or 0
+            self.inserted += pc.sum(pc.equal(kinds, "+I")).as_py() or 0
+            if not self._writes_kinds:
+                # With row kinds, too: all rows of a writer need one schema.
+                rows = changes.filter(pc.not_equal(kinds, "-U")).drop_columns([ROW_KIND])
+                changes = of_kind(rows, "+I")
+            schema = table.read_schema(row_kind=True)
+            for batch in changes.select(schema.names).cast(schema).to_batches(_WRITTEN_ROWS):
+                writer.write(batch)
             progress.advance(new.num_rows)
 
     def _hidden_keys(self) -> pa.Table | None:
@@ -187,25 +188,6 @@ class _Try:
             self._snapshot = None
             return None
         return rows_of(self._table, commits, self._table.primary_key) if commits else None
-
-    def _rows(
-        self, old: pa.Table, new: pa.Table, old_rows: Any, new_rows: Any
-    ) -> Iterator[pa.Table]:
-        """The rows with row kinds, even if all are +I: all rows of a writer need one schema."""
-        schema = self._table.arrow_schema
-        if not self._writes_kinds:
-            rows = new.take(pa.array(new_rows)).cast(schema)
-            yield of_kind(rows, "+I")
-            return
-        exists = old_rows >= 0
-        for table, indices, kind in (
-            (old, old_rows[exists], "-U"),
-            (new, new_rows[exists], "+U"),
-            (new, new_rows[~exists], "+I"),
-        ):
-            if len(indices):
-                rows = table.take(pa.array(indices)).cast(schema)
-                yield rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), len(indices)))
 
     def _reconcile(self, writer: TableWriter) -> bool:
         """Whether the comparison is still valid under the lock; False: another try is needed.

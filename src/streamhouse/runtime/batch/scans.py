@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pypaimon_rust.datafusion import Split
 
 from streamhouse.connectors.registry import check_declaration, connector, effective_options
 from streamhouse.duckdb_engine import Batches
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.split_groups import row_count
 from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.session.session import Session
@@ -38,10 +38,7 @@ class Scans:
             if not isinstance(table, Table):
                 return None
             condition = self._pruning.filter(scan.relation, table.arrow_schema)
-            total += sum(
-                int(Split.deserialize(split).row_count())
-                for split in table.splits(filter=condition)
-            )
+            total += row_count(table.splits(filter=condition))
         return total
 
     def open(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,11 +48,8 @@ def rows_of_query(
 
     `conditions` prune files; others than that of the query must be checked again.
     """
-    batches: Iterable[pa.RecordBatch] = ()
-    if snapshot is not None or table.latest_snapshot_id() is not None:
-        own = {"method": "equal", "field": column, "literals": [query_id]}
-        batches = table.read(columns, snapshot, all_of([own, *conditions]))
-    rows = pa.Table.from_batches(batches, table.read_schema(columns))
+    own = {"method": "equal", "field": column, "literals": [query_id]}
+    rows = table.rows(columns, snapshot, all_of([own, *conditions]))
     return rows.filter(pc.equal(rows.column(column), query_id))
 
 
@@ -107,9 +104,7 @@ def _remove(address: TableAddress, column: str, queries: Collection[str]) -> Non
     An overwrite takes one commit, and leaves no changes to merge.
     """
     table, ids = address.open(), pa.array(sorted(queries), pa.string())
-    batches = [] if table.latest_snapshot_id() is None else table.read([column])
-    found = pa.Table.from_batches(batches, table.read_schema([column])).column(0)
-    removed = pc.is_in(found, value_set=ids)
+    removed = pc.is_in(table.rows([column]).column(0), value_set=ids)
     if not pc.any(removed).as_py():
         return
     if pc.all(removed).as_py():

@@ -25,12 +25,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.base import BatchLog
+from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
+from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.auxiliary_tables import rows_of_query
@@ -161,19 +162,12 @@ class Lineage:
         retried(lambda: self._write_rows(identifier, rows))
 
     def _write_rows(self, identifier: int, rows: list[dict[str, Any]]) -> None:
-        address, user = self.address, self._spec.query_id
-        writer = TableWriter(
-            address.warehouse,
-            address.identifier,
-            user,
-            file_prefix(user, identifier),
-            followed=True,
-        )
+        writer = sink_writer(self.address, self._spec.query_id, identifier)
         schema = self._committer.table.arrow_schema
         expired = self._expired()
         removals = [] if expired is None else expired.to_batches()
         added = pa.RecordBatch.from_pylist(rows, schema=schema)
-        messages = writer.write_all([*removals, added], identifier)
+        messages = writer.write_all([*removals, added])
         self._committer.commit(identifier, messages)
 
     def _row(self, record: BatchRecord) -> dict[str, Any]:

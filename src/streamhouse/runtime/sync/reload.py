@@ -7,7 +7,7 @@ share. So it takes the memory of two shares, and disk for both, however large th
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,6 @@ class Reload:
                 yield from self._written(changes)
 
     def _written(self, changes: pa.Table) -> Iterator[pa.RecordBatch]:
-        changes = _with_kept(changes, self._kept)
         if changes.num_rows == 0:
             return
         partition = [name for name in self._table.partition_keys if name not in self._key]
@@ -128,22 +127,6 @@ class Reload:
             at = changes.schema.get_field_index(ROW_KIND)
             changes = changes.set_column(at, ROW_KIND, split_key_updates(kinds, columns))
         yield from changes.combine_chunks().to_batches(max_chunksize=_WRITTEN_ROWS)
-
-
-def _with_kept(changes: pa.Table, kept: Iterable[str]) -> pa.Table:
-    """The changes, in which updated rows have the old values of the `kept` columns."""
-    if not changes.num_rows:
-        return changes
-    kinds = changes.column(ROW_KIND).to_numpy(zero_copy_only=False)
-    places = np.arange(changes.num_rows)
-    after = kinds == "+U"
-    places[after] = places[after] - 1
-    for name in kept:
-        at = changes.schema.get_field_index(name)
-        if at >= 0:
-            column = changes.column(name).take(pa.array(places))
-            changes = changes.set_column(at, changes.schema.field(at), column)
-    return changes
 
 
 class _Shares:

@@ -26,7 +26,7 @@ from streamhouse.connectors.mysql_cdc.database.part_reader import (
 )
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.lag import ChangeCounts
-from streamhouse.connectors.paimon.connector import PaimonSinkWriter
+from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.mysql.values.table_errors import errors_of
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
@@ -145,7 +145,7 @@ class SyncTask:
                 yield from read_ahead(lambda: self._read_rows(reader, target, parts))
 
         opened = partial(
-            PaimonSinkWriter, address, self._spec.query_id, self._task.batch, self._attempt.id
+            sink_writer, address, self._spec.query_id, self._task.batch, self._attempt.id
         )
         try:
             with ExitStack() as held:

@@ -38,7 +38,6 @@ from streamhouse.operators.trees.view_changes import bag_changes, view_changes
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import producer
-from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.inputs import MEMORY, NICENESS, opened_alone
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
@@ -268,7 +267,7 @@ class IncrementalView:
         found = [
             None if each is None else (each.commit_user, each.commit_identifier)
             for each in later
-            if each is None or _changes_rows(each)
+            if each is None or each.changes_rows
         ]
         expected = [(self._spec.query_id, manifest.batch)] if manifest.table["wrote"] else []
         replaced = snapshot and (before is None or before.time_ms != manifest.table["time"])
@@ -328,7 +327,7 @@ def is_committed(table: Table, query_id: str, batch: int, shared: bool = False) 
     """
     snapshots = table.snapshots.newest_first()
     counted = (each for each in snapshots if not shared or each.commit_user == query_id)
-    last = next(filter(_changes_rows, counted), None)
+    last = next((each for each in counted if each.changes_rows), None)
     return last is not None and (last.commit_user, last.commit_identifier) == (query_id, batch)
 
 
@@ -366,7 +365,7 @@ def extent(table: Table, first: int, last: int) -> tuple[float, int]:
     if first and last - first > MOST_SNAPSHOTS:
         return math.inf, rows
     snapshots = [table.snapshots.find(number) for number in range(first + 1, last + 1)]
-    changing = (each for each in snapshots if each is not None and _changes_rows(each))
+    changing = (each for each in snapshots if each is not None and each.changes_rows)
     return sum(abs(each.delta_record_count or 0) for each in changing), rows
 
 
@@ -388,7 +387,3 @@ def compiled(spec: ViewSpec) -> CompiledTree:
     if name not in _trees:
         _trees[name] = CompiledTree(spec.plan.tree, spec.origins)
     return _trees[name]
-
-
-def _changes_rows(snapshot: Snapshot) -> bool:
-    return snapshot.purges or snapshot.commit_kind not in ("COMPACT", "ANALYZE")

@@ -199,9 +199,7 @@ class RefreshTask:
                 yield from table.read(snapshot=latest)
                 return
             before = ViewInputs(spec, start).scanner(spec.plan.query)
-            for batch in recompute.whole(before, self._task.now_ms):
-                rows = pa.Table.from_batches([batch])
-                yield from conformed(rows, table.arrow_schema).to_batches()
+            yield from _stored(recompute.whole(before, self._task.now_ms), table)
 
         rows = table.arrow_schema, kept
         return recompute.changes(tables, self._task.now_ms, rows, keeps_updates(table))
@@ -237,9 +235,7 @@ class RefreshTask:
             return scanner_of_late(ViewInputs(spec, start).scanner(query), late)
 
         def kept() -> Iterator[pa.RecordBatch]:
-            for batch in recompute.whole(without_late({}), NOW_MS):
-                rows = pa.Table.from_batches([batch])
-                yield from conformed(rows, table.arrow_schema).to_batches()
+            yield from _stored(recompute.whole(without_late({}), NOW_MS), table)
 
         tables = without_late({"replays": end["replays"]})
         yield from recompute.changes(tables, NOW_MS, (table.arrow_schema, kept))
@@ -272,6 +268,12 @@ class RefreshTask:
         yield from recompute.changes(tables, NOW_MS, (table.arrow_schema, kept))
         if after is not None:
             self.open_since = self._late.open_since(after)
+
+
+def _stored(batches: Iterator[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
+    """Rows as a table has them."""
+    for batch in batches:
+        yield from conformed(pa.Table.from_batches([batch]), table.arrow_schema).to_batches()
 
 
 def _free_memory() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamhouse.arrow_batches import Rows
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import BusyError, TooLargeError
 from streamhouse.paimon.changelog.differences.state_difference import Differ
@@ -73,37 +74,35 @@ class KeptRows:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._differ: Differ | None = None
+        self.differ = Differ()
         self.table: pa.Table | None = None
         """With all columns that the next comparison needs; None for an append-only table."""
         self.memory = FeedMemory()
         """The memory limit that all feeds of a server share; else unlimited."""
 
-    def differ(self) -> Differ:
-        """What compares two states; the first call starts DuckDB."""
-        if self._differ is None:
-            self._differ = Differ()
-        return self._differ
-
     def collect(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
         """The next state; raises `TooLargeError` if it alone exceeds the memory limit."""
         return self.memory.collect(batches, schema, self._name)
 
-    def replace(self, table: pa.Table) -> pa.Table | None:
-        """Keep the next state, and return the former one.
+    def replace(self, table: pa.Table, key: Sequence[str], first: bool) -> tuple[pa.Table, bool]:
+        """Keep the next state; returns the changes since the former one, by its key if it has one.
 
-        Raises `BusyError` if it does not fit beside the tables of other feeds.
+        Then, whether these are all rows: of the `first` state, or of one with other columns. Raises
+        `BusyError` if it does not fit beside the tables of other feeds.
         """
         self.memory.reserve(self, table.nbytes, self._name)
         former, self.table = self.table, table
-        return former
+        if first or former is None or former.schema != table.schema:
+            return as_inserts(table), True
+        if key:
+            return self.differ.by_key(former, table, key), False
+        return self.differ.by_row(former, table), False
 
     def close(self) -> None:
         """Free the memory."""
         self.memory.release(self)
         self.table = None
-        if self._differ is not None:
-            self._differ.close()
+        self.differ.close()
 
 
 @dataclass(frozen=True)
@@ -194,23 +193,6 @@ class Feed(ABC):
         self.kept.close()
 
 
-def as_inserts(table: pa.Table) -> pa.Table:
-    """The table with a leading `rowkind` column of `+I`."""
-    return table.add_column(0, ROW_KIND, pa.repeat("+I", table.num_rows))
-
-
-def select_as_inserts(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The batch's columns with a leading `rowkind` column of `+I`."""
-    arrays = [pa.repeat("+I", batch.num_rows), *(batch.column(name) for name in columns)]
-    return pa.record_batch(arrays, names=[ROW_KIND, *columns])
-
-
-def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table cast to a newer schema; added columns are null."""
-    columns = [
-        table.column(field.name).cast(field.type)
-        if field.name in table.schema.names
-        else pa.nulls(table.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+def as_inserts(rows: Rows) -> Rows:
+    """The rows with a leading `rowkind` column of `+I`."""
+    return rows.add_column(0, ROW_KIND, pa.repeat("+I", rows.num_rows))

@@ -8,6 +8,7 @@ without a primary key is read snapshot by snapshot, and only the added rows are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -17,16 +18,10 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, ConsumerProgress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
-from streamhouse.paimon.schema.evolution import column_ids
+from streamhouse.paimon.schema.evolution import name_mapping
 from streamhouse.paimon.storage.files import is_local
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.serve.feeds.feed import (
-    Feed,
-    FeedChange,
-    as_inserts,
-    cast_to_schema,
-    select_as_inserts,
-)
+from streamhouse.serve.feeds.feed import Feed, FeedChange, as_inserts
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
 
@@ -101,8 +96,6 @@ class TableFeed(Feed):
         if not is_local(self._table.location) or self._table.schema_stamp() is not None:
             return False
         self._reopen()
-        if self.primary_key and self._seen is not None:
-            self.kept.table = self.state_at(self._seen)
         return True
 
     def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
@@ -140,7 +133,7 @@ class TableFeed(Feed):
         if latest == self._seen:
             if latest is not None and self.primary_key:
                 # Start DuckDB while idle, not when the first change waits for it.
-                self.kept.differ()
+                self.kept.differ.prepare()
             return None
         # Reopen, for a new schema, or if the table was dropped and created again.
         self._reopen()
@@ -160,29 +153,16 @@ class TableFeed(Feed):
 
     def _reopen(self) -> None:
         previous, self._table = self._table, self._warehouse.table(self.identifier)
-        if self._table.schema_id > previous.schema_id:
-            self._apply_renames(previous)
+        altered = self._table.schema_id > previous.schema_id
+        if altered and self._wanted is not None:
+            names = name_mapping(self._table, previous.schema_id, self._wanted)
+            self._wanted = tuple(names[name] or name for name in self._wanted)
         self._columns = self._select_columns()
-
-    def _apply_renames(self, previous: Table) -> None:
-        """Apply column renames to the wanted columns and the kept rows, and remove dropped ones.
-
-        A rename by itself is not a change of any row.
-        """
-        new_names = {number: name for name, number in column_ids(self._table).items()}
-        names = {name: new_names.get(number, name) for name, number in column_ids(previous).items()}
-        if self._wanted is not None:
-            self._wanted = tuple(names.get(name, name) for name in self._wanted)
-        if self.kept.table is not None:
-            dropped = set(column_ids(previous).values()) - set(new_names)
-            remaining = [
-                n
-                for n in self.kept.table.column_names
-                if column_ids(previous).get(n) not in dropped
-            ]
-            self.kept.table = self.kept.table.select(remaining).rename_columns(
-                [names.get(n, n) for n in remaining]
-            )
+        if altered and self.kept.table is not None and self._seen is not None:
+            # A rename by itself is not a change of any row. Without these rows, all are changes.
+            seen, self.kept.table = self._seen, None
+            with suppress(DataLossError):
+                self.kept.table = self.state_at(seen)
 
     def _next_snapshot(self, next_id: int, latest: int) -> int:
         """The next snapshot to read; with `lost`, skips expired snapshots and reports them."""
@@ -225,14 +205,9 @@ class TableFeed(Feed):
                 latest = newest
 
     def _next_state(self, latest: int) -> FeedChange:
-        key = self.primary_key
         new = self.state_at(latest)
-        old, first = self.kept.replace(new), self._seen is None
+        changes, first = self.kept.replace(new, self.primary_key, self._seen is None)
         self._seen = latest
-        if first or old is None:
-            changes = as_inserts(new)
-        else:
-            changes = self.kept.differ().by_key(cast_to_schema(old, new.schema), new, key)
         visible = changes.select([ROW_KIND, *self._columns])
         return self._change(latest, first, new.num_rows, visible.to_batches())
 
@@ -245,7 +220,7 @@ class TableFeed(Feed):
     def _all_rows(self, latest: int) -> FeedChange:
         self._seen = latest
         batches = (
-            select_as_inserts(batch, self._columns)
+            as_inserts(batch.select(self._columns))
             for batch in self.shown.read(self._columns, snapshot=latest)
         )
         return self._change(latest, True, None, batches)
@@ -260,7 +235,7 @@ class TableFeed(Feed):
             # Incremental reads skip overwrites, so compare the two snapshots.
             columns = list(self._columns)
             old, new = self._read(next_id - 1, columns), self._read(next_id, columns)
-            changes = self.kept.differ().by_row(cast_to_schema(old, new.schema), new)
+            changes = self.kept.differ.by_row(old, new)
             batches = changes.to_batches()
         return self._change(next_id, False, None, batches)
 
@@ -277,7 +252,7 @@ class TableFeed(Feed):
         stored = None if self.shown.computes(self._columns) else self._columns
         splits = self._table.changes(snapshot - 1, snapshot, "delta", stored)
         for batch in self.shown.read(self._columns, splits=splits):
-            yield select_as_inserts(batch, self._columns)
+            yield as_inserts(batch.select(self._columns))
 
     def _change(
         self, snapshot: int, first: bool, rows: int | None, batches: Iterable[pa.RecordBatch]

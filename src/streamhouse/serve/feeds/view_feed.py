@@ -17,7 +17,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.admission.fair_queue import SHORT_S
-from streamhouse.serve.feeds.feed import Feed, FeedChange, FeedMemory, as_inserts
+from streamhouse.serve.feeds.feed import Feed, FeedChange, FeedMemory
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.views.served_view import (
     ServedView,
@@ -111,12 +111,8 @@ class ViewFeed(Feed):
         new = self._computed().cast(self._schema)
         order = [f.name for f in self._schema if not pa.types.is_nested(f.type)]
         new = new.sort_by([(name, "ascending") for name in order]) if order else new
-        old, first = self.kept.replace(new), self._snapshots is None
+        changes, first = self.kept.replace(new, (), self._snapshots is None)
         self._snapshots = snapshots
-        if first or old is None or old.schema != new.schema:
-            changes, first = as_inserts(new), True
-        else:
-            changes = self.kept.differ().by_row(old, new)
         snapshot_sum = sum(snapshot or 0 for snapshot in snapshots)
         self._times = self._commit_times(tables, snapshots)
         times = [time_ms for _, time_ms in self._times.values()]

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import TooLargeError
-from streamhouse.serve.feeds.feed import Feed, as_inserts, select_as_inserts
+from streamhouse.serve.feeds.feed import Feed, as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import compact, iso, objects, unreserved_names
 from streamhouse.serve.formats.row_formats import slices
@@ -192,7 +192,7 @@ class StreamEncoder:
         if (shown.table.snapshot(snapshot).total_record_count or 0) > self.max_rows:
             raise too_large(self._first_snapshot, self.max_rows)
         batches = shown.read(columns, snapshot=snapshot)
-        inserts = (select_as_inserts(batch, columns) for batch in batches)
+        inserts = (as_inserts(batch.select(columns)) for batch in batches)
         return self.chunks(inserts, self._first_snapshot)
 
     def memory_chunks(self, rows: pa.Table) -> tuple[EncodedRows, ...]:

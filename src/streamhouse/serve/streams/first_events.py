@@ -13,9 +13,8 @@ from functools import partial
 from typing import TypeVar
 
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
-from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
-from streamhouse.serve.feeds.feed import Feed, cast_to_schema
+from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.event import (
@@ -148,8 +147,7 @@ def _compare_states(
     old, new = feed.state_at(start.snapshot), target.state
     if new is None:
         raise DataLossError(f"the rows of {encoder.name} are not in memory")
-    with closing(Differ()) as differ:
-        changes = differ.by_key(cast_to_schema(old, new.schema), new, feed.primary_key)
+    changes = feed.kept.differ.by_key(old, new, feed.primary_key)
     visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
     # An updated row counts twice, as -U and as +U.
     chunks = encoder.chunks(visible, _subject(encoder.name, start), 2 * encoder.max_rows)

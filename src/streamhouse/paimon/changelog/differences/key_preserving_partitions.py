@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-from pypaimon_rust.datafusion import Split
 
 from streamhouse.paimon.changelog.differences.snapshot_changes import read_rows, written_keys
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_files import bucket_folder
+from streamhouse.paimon.storage.split_groups import row_count
 from streamhouse.paimon.write.bucket_hash import row_hashes
 
 MOST_ROWS = 2_000_000
@@ -64,7 +63,7 @@ def parts(
         after.setdefault(_bucket_path(new, split), []).append(split)
     for folder in sorted(after):
         old_splits, new_splits = tuple(before.get(folder, ())), tuple(after[folder])
-        largest = max(_rows(old_splits), _rows(new_splits))
+        largest = max(row_count(old_splits), row_count(new_splits))
         count = -(-largest // most_rows) or 1
         for number in range(count):
             yield BucketPart(old_splits, new_splits, number, count)
@@ -74,10 +73,6 @@ def _bucket_path(table: Table, split: bytes) -> str:
     """The partition and bucket of a split, as a path below the table's folder."""
     folder = bucket_folder(split).rstrip("/").split("/")
     return "/".join(folder[-1 - len(table.partition_keys) :])
-
-
-def _rows(splits: Sequence[bytes]) -> int:
-    return int(np.sum([Split.deserialize(split).row_count() for split in splits], dtype=np.int64))
 
 
 def _names(table: Table) -> list[str]:

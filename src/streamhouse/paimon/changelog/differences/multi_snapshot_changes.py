@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pypaimon_rust.datafusion import Split
 
 from streamhouse.paimon.changelog.differences.snapshot_changes import (
     MOST_KEYS,
@@ -25,10 +24,11 @@ from streamhouse.paimon.changelog.differences.snapshot_changes import (
     written_keys,
 )
 from streamhouse.paimon.changelog.differences.state_difference import Differ
+from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.split_files import bucket_folder
-from streamhouse.paimon.storage.split_groups import file_ids
+from streamhouse.paimon.storage.split_groups import file_ids, row_count
 from streamhouse.source import ROW_KIND
 
 Group = tuple[bytes, ...] | StateDifference
@@ -99,7 +99,7 @@ def multi_snapshot_changes(
     state = read_rows(table, read_columns, old, written_keys(table, _all_written(run)))
     for _, differences in groupby(run, _snapshot):
         written = _written(table, read_columns, list(differences), state.schema)
-        unchanged = differ.without(state, written.select(list(key)), key)
+        unchanged = KeySet(written.select(list(key))).others(state)
         upserted = pc.invert(pc.starts_with(written.column(ROW_KIND), "-"))
         after = pa.concat_tables([unchanged, written.filter(upserted).select(read_columns)])
         changes = differ.by_key(state, after, key)
@@ -118,7 +118,7 @@ def _rows(groups: Sequence[Group]) -> int | None:
     ]
     if len(differences) < len(groups):
         return None
-    count = sum(int(Split.deserialize(split).row_count()) for split in _all_written(differences))
+    count = row_count(_all_written(differences))
     return count if count <= MOST_KEYS else None
 
 

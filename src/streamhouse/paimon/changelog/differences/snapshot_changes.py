@@ -168,12 +168,8 @@ def written_keys(table: Table, written: Sequence[bytes]) -> Filter | None:
     names = [name for name in table.primary_key if name not in table.partition_keys]
     if not written or not names:
         return None
-    batches = list(table.read(names, splits=written))
-    if sum(batch.num_rows for batch in batches) > MOST_KEYS:
-        return None
-    schema = table.read_schema(names)
-    rows = pa.Table.from_batches(batches, schema)
-    return keys_filter(schema, rows)
+    rows = table.rows(names, splits=written)
+    return None if rows.num_rows > MOST_KEYS else keys_filter(rows.schema, rows)
 
 
 def read_rows(

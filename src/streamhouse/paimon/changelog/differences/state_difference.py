@@ -7,50 +7,78 @@ compared bit by bit, as Paimon does: 0.0 and -0.0, which DuckDB considers equal,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.paimon.read.key_set import float_bits
+from streamhouse.paimon.read.key_set import KeySet, float_bits
 from streamhouse.source import ROW_KIND, ROW_KINDS
+
+if TYPE_CHECKING:
+    from streamhouse.duckdb_connection import LastingConnection
 
 _ROW = "row"
 RowNumbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """Row numbers."""
 
 
+def _distinct(kind: pa.DataType, a: str, b: str) -> str:
+    return f"{a} IS DISTINCT FROM {b}"
+
+
+def _changed(
+    schema: pa.Schema,
+    left_out: Collection[str],
+    differs: Callable[[pa.DataType, str, str], str] = _distinct,
+) -> str:
+    """SQL for whether the values of two rows differ."""
+    compared = ((i, field.type) for i, field in enumerate(schema) if field.name not in left_out)
+    return " OR ".join(differs(kind, f"o.c{i}", f"n.c{i}") for i, kind in compared) or "false"
+
+
 class Differ:
-    """Compares states of one table; holds an in-memory DuckDB until `close`."""
+    """Compares states of one table; after `prepare`, holds an in-memory DuckDB until `close`."""
 
-    def __init__(self) -> None:
-        # Slow to import, and most readers of a table compare nothing.
-        from streamhouse.duckdb_connection import LastingConnection
+    _connection: LastingConnection | None = None
 
-        self._connection = LastingConnection(threads=2)
+    def prepare(self) -> LastingConnection:
+        """Import DuckDB, if that is not done; a comparison does it, too."""
+        if self._connection is None:
+            # Slow to import, and most readers of a table compare nothing.
+            from streamhouse.duckdb_connection import LastingConnection
+
+            self._connection = LastingConnection(threads=2)
+        return self._connection
 
     def close(self) -> None:
         """Free what DuckDB holds."""
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def by_key(
-        self, old: pa.Table, new: pa.Table, key: Sequence[str], ignored: Collection[str] = ()
+        self,
+        old: pa.Table,
+        new: pa.Table,
+        key: Sequence[str],
+        kept: Collection[str] = (),
+        differs: Callable[[pa.DataType, str, str], str] = _distinct,
     ) -> pa.Table:
         """The changes that turn `old` into `new`, in the order of the key, -U just before its +U.
 
-        Both have the same columns; the key is unique in each. `ignored` columns are not compared.
-        Returns `rowkind`, then the columns.
+        Both have the same columns; the key is unique in each. `kept` columns are not compared, and
+        updates leave them as they are; the others are compared by the SQL that `differs` returns
+        for a type and two columns. Returns `rowkind`, then the columns.
         """
         names = new.schema.names
         keys = [names.index(name) for name in key]
-        value_columns = [i for i, name in enumerate(names) if i not in keys and name not in ignored]
         join_condition = _same_keys(new, ("o", keys), ("n", keys))
-        changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in value_columns) or "false"
+        changed = _changed(new.schema, (*key, *kept), differs)
         floats = [i for i in keys if pa.types.is_floating(new.schema.field(i).type)]
         sort_columns = [*(f"c{i}" for i in keys), *(f"b{i}" for i in floats)]
         order = ", ".join(f"coalesce(o.{name}, n.{name})" for name in sort_columns)
-        return self._rows(
+        pairs = self._pairs(
             old,
             new,
             f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM old o "
@@ -58,6 +86,7 @@ class Differ:
             f"WHERE o.{_ROW} IS NULL OR n.{_ROW} IS NULL OR {changed} ORDER BY {order}",
             key,
         )
+        return _changes(old, new, *pairs, kept)
 
     def renewed(
         self,
@@ -67,34 +96,30 @@ class Differ:
         sequence: Sequence[str] = (),
         descending: bool = False,
         always: pa.Table | None = None,
-    ) -> tuple[RowNumbers, RowNumbers]:
+    ) -> pa.Table:
         """The rows of `new` that differ from the row of their key in `old`, or have none there.
 
-        Returns two arrays of row numbers: of `old` (-1 where there is none) and of `new`, in the
-        order of `new`. Leaves out rows that are older than the one in `old` by the `sequence`
-        columns (if `descending`, those with greater values), unless their key is in `always`.
-        Rows whose key is in `always` are included even if they are equal.
+        Returns changes as `by_key`, in the order of `new`. Leaves out rows that are older than the
+        one in `old` by the `sequence` columns (if `descending`, those with greater values), unless
+        their key is in `always`. Rows whose key is in `always` are included even if they are equal.
         """
         names = new.schema.names
         keys = [names.index(name) for name in key]
-        value_columns = [i for i in range(len(names)) if i not in keys]
         join_condition = _same_keys(new, ("o", keys), ("n", keys))
-        changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in value_columns) or "false"
         late = _earlier([names.index(name) for name in sequence], descending)
-        condition = f"o.{_ROW} IS NULL OR (({changed}) AND NOT {late})"
-        extra_tables: dict[str, pa.Table] = {}
-        if always is not None and always.num_rows:
-            extra_tables["always"] = _numbered(always.select(list(key)), key)
-            same_key = _same_keys(new, ("a", range(len(keys))), ("n", keys))
-            condition += f" OR EXISTS (SELECT 1 FROM always a WHERE {same_key})"
-        return self._pairs(
+        condition = f"o.{_ROW} IS NULL OR (({_changed(new.schema, key)}) AND NOT {late})"
+        if always is not None:
+            condition += f" OR n.c{len(names)}"
+            included = KeySet(always.select(list(key))).mask(new)
+            new = new.append_column("", pa.array(included))
+        pairs = self._pairs(
             old,
             new,
             f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM new n LEFT JOIN old o ON {join_condition} "
             f"WHERE {condition} ORDER BY n.{_ROW}",
             key,
-            **extra_tables,
         )
+        return _changes(old, new.select(names), *pairs)
 
     def by_row(self, old: pa.Table, new: pa.Table) -> pa.Table:
         """As `by_key` for tables without a key: removed rows (-D), then added ones (+I)."""
@@ -104,7 +129,7 @@ class Differ:
         same_values = " AND ".join(
             f"o.c{i} IS NOT DISTINCT FROM n.c{i}" for i in range(new.num_columns)
         )
-        return self._rows(
+        pairs = self._pairs(
             old,
             new,
             f"SELECT o.{_ROW} AS o, n.{_ROW} AS n "
@@ -114,32 +139,17 @@ class Differ:
             f"WHERE o.{_ROW} IS NULL OR n.{_ROW} IS NULL "
             f"ORDER BY n.{_ROW} NULLS FIRST, o.{_ROW}",
         )
+        return _changes(old, new, *pairs)
 
-    def without(self, table: pa.Table, keys: pa.Table, key: Sequence[str]) -> pa.Table:
-        """The rows of `table` whose key is not among `keys`, in their order."""
-        positions = [table.schema.names.index(name) for name in key]
-        same_key = _same_keys(table, ("k", range(len(key))), ("t", positions))
-        kept = self._connection.run(
-            f"SELECT t.{_ROW} FROM t ANTI JOIN k ON {same_key} ORDER BY t.{_ROW}",
-            t=_numbered(table, key),
-            k=_numbered(keys.select(list(key)), key),
-        )
-        return table.take(kept.column(0))
-
-    def _rows(self, old: pa.Table, new: pa.Table, query: str, key: Sequence[str] = ()) -> pa.Table:
-        return _changes(old, new, *self._pairs(old, new, query, key))
+    def where(self, table: pa.Table, condition: str) -> pa.Table:
+        """The rows that meet a condition of DuckDB, in which the columns are `c0`, `c1`, …"""
+        sql = f"SELECT {_ROW} FROM t WHERE {condition} ORDER BY {_ROW}"
+        return table.take(self.prepare().run(sql, t=_numbered(table)).column(0))
 
     def _pairs(
-        self,
-        old: pa.Table,
-        new: pa.Table,
-        query: str,
-        key: Sequence[str] = (),
-        **extra_tables: pa.Table,
+        self, old: pa.Table, new: pa.Table, query: str, key: Sequence[str] = ()
     ) -> tuple[RowNumbers, RowNumbers]:
-        pairs = self._connection.run(
-            query, old=_numbered(old, key), new=_numbered(new, key), **extra_tables
-        )
+        pairs = self.prepare().run(query, old=_numbered(old, key), new=_numbered(new, key))
         return _row_numbers(pairs, "o"), _row_numbers(pairs, "n")
 
 
@@ -167,6 +177,7 @@ def _changes(
     new: pa.Table,
     old_rows: RowNumbers,
     new_rows: RowNumbers,
+    kept: Collection[str] = (),
 ) -> pa.Table:
     """For each pair, the row before the change, then the row after it, if they exist."""
     in_old, in_new = old_rows >= 0, new_rows >= 0
@@ -174,9 +185,17 @@ def _changes(
     after = np.where(in_old, ROW_KINDS.index("+U"), ROW_KINDS.index("+I"))
     exists = np.column_stack((in_old, in_new)).ravel()
     kinds = np.column_stack((before, after)).ravel()[exists].astype(np.int32)
-    rows = np.column_stack((old_rows, new_rows + old.num_rows)).ravel()[exists]
+    both, later = pa.concat_tables([old, new]), new_rows + old.num_rows
+    rows = pa.array(np.column_stack((old_rows, later)).ravel()[exists])
+    present = np.where(in_old, old_rows, later)
+    rows_kept = pa.array(np.column_stack((present, present)).ravel()[exists])
+    arrays = [
+        values.take(rows_kept if name in kept else rows)
+        for name, values in zip(both.schema.names, both.columns, strict=True)
+    ]
     column = pa.array(ROW_KINDS, pa.string()).take(pa.array(kinds))
-    return pa.concat_tables([old, new]).take(pa.array(rows)).add_column(0, ROW_KIND, column)
+    changes = pa.Table.from_arrays(arrays, schema=both.schema)
+    return changes.add_column(0, ROW_KIND, column)
 
 
 def _same_keys(

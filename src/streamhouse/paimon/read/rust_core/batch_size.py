@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import pyarrow as pa
-from pypaimon_rust.datafusion import Split
 
 from streamhouse.arrow_batches import gathered
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.schema.file_formats import avro_rows
+from streamhouse.paimon.storage.split_groups import row_count
 
 _ORC = b".orc"
 _VECTORS = b"index-"
@@ -56,7 +56,7 @@ def groups(splits: Sequence[bytes], usual: int, one_by_one: bool = False) -> Ite
                 "Avro files with ROW columns cannot be read together with ORC files that have "
                 "deletion vectors; set 'file.format' to 'parquet' and compact the table in full"
             )
-        rows = max(usual, *map(_rows, group_splits)) if unfiltered else usual
+        rows = max(usual, *(row_count([split]) for split in group_splits)) if unfiltered else usual
         yield Group(group_splits, 1 if single else rows, unfiltered)
 
 
@@ -82,7 +82,3 @@ def _slices(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 def _has_orc_vectors(split: bytes) -> bool:
     """Whether a split may have an ORC file with a deletion vector, by the file names in it."""
     return _ORC in split and _VECTORS in split
-
-
-def _rows(split: bytes) -> int:
-    return int(Split.deserialize(split).row_count())

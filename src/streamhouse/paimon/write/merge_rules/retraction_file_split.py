@@ -22,14 +22,13 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.read.key_set import KeySet
+from streamhouse.paimon.read.key_set import KeySet, Mask, as_mask
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
-from streamhouse.source import ROW_KIND, of_kind
+from streamhouse.source import ROW_KIND, with_kinds
 from streamhouse.sql.options.merge_functions import (
     group_sequence_fields,
     removes_records,
@@ -38,7 +37,6 @@ from streamhouse.sql.options.merge_functions import (
 
 _RETRACTIONS = ("-U", "-D")
 _Key: TypeAlias = tuple[Any, ...]
-_Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def _loses_removals(table: Table) -> bool:
@@ -104,7 +102,7 @@ class SeparateFiles:
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows for the files that are being written; holds back the others."""
-        rows = _with_kinds(batch)
+        rows = with_kinds(batch)
         concerned = self._concerned(rows)
         held = np.zeros(rows.num_rows, bool)
         if concerned.any():
@@ -122,7 +120,7 @@ class SeparateFiles:
         self._start_files()
         return [rows for rows in map(self.take, _joined(held)) if rows.num_rows]
 
-    def _concerned(self, batch: pa.RecordBatch) -> _Mask:
+    def _concerned(self, batch: pa.RecordBatch) -> Mask:
         """The rows of keys that have a row here which may have to be in another file."""
         if self._first_kinds:
             return np.ones(batch.num_rows, bool)
@@ -134,11 +132,11 @@ class SeparateFiles:
             return separating
         return KeySet(pa.concat_tables(keys)).mask(self._keys_of(batch))
 
-    def _separating(self, batch: pa.RecordBatch) -> _Mask:
+    def _separating(self, batch: pa.RecordBatch) -> Mask:
         kinds = batch.column(ROW_KIND)
-        found = _mask(pc.is_in(kinds, value_set=pa.array(self._removing_kinds, pa.string())))
+        found = as_mask(pc.is_in(kinds, value_set=pa.array(self._removing_kinds, pa.string())))
         if self._nulling or self._collecting:
-            retracted = _mask(pc.is_in(kinds, value_set=pa.array(_RETRACTIONS)))
+            retracted = as_mask(pc.is_in(kinds, value_set=pa.array(_RETRACTIONS)))
             found |= retracted & _any_valid(batch, self._collecting)
             # Whether the next row is merged later is decided row by row.
             found |= retracted if self._sequence else _left_null(
@@ -222,7 +220,7 @@ class _Rows:
         self.kinds: list[str] = batch.column(ROW_KIND).to_pylist()
         self.values = {name: batch.column(name).to_pylist() for name in nulling if name in names}
         retracted = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(_RETRACTIONS))
-        self.alone = _mask(retracted) & _any_valid(batch, collecting)
+        self.alone = as_mask(retracted) & _any_valid(batch, collecting)
         """The retractions that must be the only row of their key in a file."""
         self._sequences = [
             batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
@@ -231,12 +229,6 @@ class _Rows:
 
     def sequence(self, number: int) -> _Key:
         return tuple(column[number] for column in self._sequences)
-
-
-def _with_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    if ROW_KIND in batch.schema.names:
-        return batch
-    return of_kind(batch, "+I")
 
 
 def _by_key(batch: pa.RecordBatch, keys: Sequence[str]) -> dict[_Key, list[int]]:
@@ -248,28 +240,28 @@ def _by_key(batch: pa.RecordBatch, keys: Sequence[str]) -> dict[_Key, list[int]]
 
 
 def _left_null(
-    batch: pa.RecordBatch, keys: Sequence[str], nulling: Sequence[str], retracted: _Mask
-) -> _Mask:
+    batch: pa.RecordBatch, keys: Sequence[str], nulling: Sequence[str], retracted: Mask
+) -> Mask:
     """The retractions of a column whose next row is not one of the same key that sets it again."""
     followed = np.append(~retracted[1:], False)
     for name in keys:
         column = batch.column(name)
         equal = pc.equal(column.slice(0, len(column) - 1), column.slice(1))
-        followed &= np.append(_mask(equal), False)
+        followed &= np.append(as_mask(equal), False)
     left = np.zeros(batch.num_rows, bool)
     for name in nulling:
         if name in batch.schema.names:
-            valid = _mask(batch.column(name).is_valid())
+            valid = as_mask(batch.column(name).is_valid())
             left |= retracted & valid & ~(followed & np.append(valid[1:], False))
     return left
 
 
-def _any_valid(batch: pa.RecordBatch, columns: Sequence[str]) -> _Mask:
+def _any_valid(batch: pa.RecordBatch, columns: Sequence[str]) -> Mask:
     """The rows with a value in one of the columns."""
     valid = np.zeros(batch.num_rows, bool)
     for name in columns:
         if name in batch.schema.names:
-            valid |= _mask(batch.column(name).is_valid())
+            valid |= as_mask(batch.column(name).is_valid())
     return valid
 
 
@@ -277,8 +269,3 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches, joined where they have the same columns: more rows of a key are seen at once."""
     for _, same in groupby(batches, lambda batch: batch.schema):
         yield pa.concat_batches(list(same))
-
-
-def _mask(values: pa.Array) -> _Mask:
-    found: _Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
-    return found

@@ -8,9 +8,9 @@ enough in nearly all cases; only where it exceeds the type are rows added up key
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.evolution import name_mapping
-from streamhouse.paimon.storage.data_files import NewFiles, data_files, magnitudes
+from streamhouse.paimon.storage.data_files import UNKNOWN, NewFiles, data_files, magnitudes
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S
 from streamhouse.paimon.storage.split_files import SplitFile, SplitFrame
 from streamhouse.paimon.write.merge_rules.sum_columns import (
@@ -39,8 +39,8 @@ _SURE = 1 - 1e-6
 
 BucketId = tuple[bytes, int]
 """A serialised partition, and the number of a bucket in it."""
-Bounds = dict[str, int | None]
-"""By column, an upper bound of the absolute values of all sums; None: unknown."""
+Bounds: TypeAlias = Counter[str]
+"""By column, an upper bound of the absolute values of all sums, perhaps `UNKNOWN`."""
 
 
 class AddedRows:
@@ -85,7 +85,7 @@ class AddedRows:
         large = sums.filter(pc.greater(sums.column("_sum"), limit * _SURE - before))
         if not large.num_rows:
             return
-        rows = rows.filter(pa.array(KeySet(large.select(keys)).mask(rows.select(keys))))
+        rows = KeySet(large.select(keys)).rows(rows)
         for key, values in values_by_key([rows], keys, name).items():
             check_sum(self._table, name, key, [int(before), *values], limit)
 
@@ -108,7 +108,7 @@ class SumLimits:
         self._alone = alone
         self._limits = summed_columns(table)
         self._checked_snapshot: int | None = None
-        self._bounds: Bounds = {}
+        self._bounds = Bounds()
         """Those of the bucket with the greatest sums."""
 
     def check(self, messages: Sequence[bytes]) -> None:
@@ -121,12 +121,12 @@ class SumLimits:
         new = [NewFiles.parse(message) for message in messages]
         added = self._largest((message.bucket_id, message.files) for message in new)
         self._refresh_bounds()
-        bounds = _joined(self._bounds, added, int.__add__)
+        bounds = self._bounds + added
         if self._exceeding(bounds):
             # Compactions may have lowered the bounds in the meantime.
             self._checked_snapshot = None
             self._refresh_bounds()
-            bounds = _joined(self._bounds, added, int.__add__)
+            bounds = self._bounds + added
         limits = self._exceeding(bounds)
         if limits:
             _SumsByKey(self._table, [] if self._alone else self._files(), limits).check(new)
@@ -159,9 +159,9 @@ class SumLimits:
         by_bucket: dict[BucketId, list[SplitFile]] = defaultdict(list)
         for bucket_id, part in files:
             by_bucket[bucket_id] += part
-        largest: Bounds = dict.fromkeys(self._limits, 0)
+        largest = Bounds()
         for group in by_bucket.values():
-            largest = _joined(largest, self._bound(group), max)
+            largest |= self._bound(group)
         return largest
 
     def _bound(self, files: Iterable[SplitFile]) -> Bounds:
@@ -169,18 +169,13 @@ class SumLimits:
 
         Files of one level above 0 do not overlap, so only their maximum counts.
         """
-        runs: list[Bounds] = []
-        levels: dict[int, Bounds] = {}
+        bound, levels = Bounds(), defaultdict[int, Bounds](Bounds)
         for file in files:
-            file_bounds = self._magnitudes(file)
             if file.level == 0:
-                runs.append(file_bounds)
+                bound += self._magnitudes(file)
             else:
-                levels[file.level] = _joined(levels.get(file.level, {}), file_bounds, max)
-        bound: Bounds = dict.fromkeys(self._limits, 0)
-        for file_bounds in (*runs, *levels.values()):
-            bound = _joined(bound, file_bounds, int.__add__)
-        return bound
+                levels[file.level] |= self._magnitudes(file)
+        return sum(levels.values(), bound)
 
     def _magnitudes(self, file: SplitFile) -> Bounds:
         table = self._table
@@ -188,7 +183,7 @@ class SumLimits:
             return magnitudes(file, table.arrow_schema, list(self._limits))
         old_schema = table.find_version(file.schema_id)
         if old_schema is None:
-            return dict.fromkeys(self._limits, None)
+            return Bounds(dict.fromkeys(self._limits, UNKNOWN))
         current_names = name_mapping(table, file.schema_id, old_schema.arrow_schema.names)
         schema = pa.schema(
             field.with_name(current)
@@ -201,16 +196,12 @@ class SumLimits:
             if index >= 0 and scale(schema.field(index).type) != scale(
                 table.arrow_schema.field(name).type
             ):
-                bounds[name] = None
+                bounds[name] = UNKNOWN
         return bounds
 
     def _exceeding(self, bounds: Bounds) -> dict[str, int]:
         """The columns with a sum that may exceed its limit, with these limits."""
-        return {
-            name: limit
-            for name, limit in self._limits.items()
-            if (bound := bounds[name]) is None or bound > limit
-        }
+        return {name: limit for name, limit in self._limits.items() if bounds[name] > limit}
 
 
 class _SumsByKey:
@@ -265,12 +256,4 @@ class _SumsByKey:
         self, splits: Sequence[bytes], keys: KeySet | None = None, row_kind: bool = False
     ) -> pa.Table:
         rows = self._table.rows(self._columns, splits=splits, row_kind=row_kind)
-        return rows if keys is None else rows.filter(pa.array(keys.mask(rows.select(self._keys))))
-
-
-def _joined(left: Bounds, right: Bounds, combine: Any) -> Bounds:
-    joined: Bounds = {}
-    for name, value in right.items():
-        other = left.get(name, 0)
-        joined[name] = None if value is None or other is None else combine(other, value)
-    return joined
+        return rows if keys is None else keys.rows(rows)

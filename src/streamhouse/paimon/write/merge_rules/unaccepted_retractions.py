@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
+from streamhouse.paimon.read.key_set import as_mask
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options import bucket_options
-from streamhouse.source import ROW_KIND, of_kind
+from streamhouse.source import ROW_KIND, with_kinds
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
     ignores_retractions,
@@ -50,36 +50,29 @@ class BeforeImageFilter:
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that can be written now; a `-U` at the end is held until the next row."""
-        if ROW_KIND not in batch.schema.names:
-            if self._held is None:
-                return batch
-            batch = of_kind(batch, "+I")
         if self._held is not None:
-            batch, self._held = pa.concat_batches([self._held, batch]), None
+            batch, self._held = pa.concat_batches([self._held, with_kinds(batch)]), None
+        if ROW_KIND not in batch.schema.names:
+            return batch
         kinds = batch.column(ROW_KIND)
         if batch.num_rows and kinds[-1].as_py() == "-U":
             self._held, batch = batch.slice(batch.num_rows - 1), batch.slice(0, batch.num_rows - 1)
         if batch.num_rows < 2:
             return batch
-        before = _array(pc.equal(batch.column(ROW_KIND), "-U"))
-        after = _array(pc.equal(batch.column(ROW_KIND), "+U"))
+        before = as_mask(pc.equal(batch.column(ROW_KIND), "-U"))
+        after = as_mask(pc.equal(batch.column(ROW_KIND), "+U"))
         replaced = before[:-1] & after[1:]
         if not replaced.any():
             return batch
         for key in self._keys:
             column = batch.column(key)
-            replaced &= _array(pc.equal(column.slice(0, len(column) - 1), column.slice(1)))
+            replaced &= as_mask(pc.equal(column.slice(0, len(column) - 1), column.slice(1)))
         return batch.filter(pa.array(np.append(~replaced, True)))
 
     def rest(self) -> pa.RecordBatch | None:
         """The `-U` that is still held at the end of the stream; None if there is none."""
         held, self._held = self._held, None
         return held
-
-
-def _array(mask: pa.Array) -> npt.NDArray[np.bool_]:
-    values: npt.NDArray[np.bool_] = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-    return values
 
 
 _IGNORE = "ignore-delete"

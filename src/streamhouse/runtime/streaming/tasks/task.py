@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.arrow_batches import LAST, last_positions
 from streamhouse.connectors.base import Message
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
@@ -16,8 +17,6 @@ from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
 from streamhouse.source import ROW_KIND
-
-_PLACE = "_place"
 
 
 def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
@@ -97,10 +96,7 @@ def current_rows_last(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     kinds = changes.column(ROW_KIND)
     if not pc.any(pc.is_in(kinds, value_set=pa.array(["-U", "-D"]))).as_py():
         return changes
-    places = pa.array(np.arange(changes.num_rows))
-    keys = changes.select(list(key)).append_column(_PLACE, places)
-    last = keys.group_by(list(key)).aggregate([(_PLACE, "max")]).column(f"{_PLACE}_max")
     current = np.zeros(changes.num_rows, bool)
-    current[last.to_numpy()] = True
+    current[last_positions(changes, key).column(LAST).to_numpy()] = True
     current &= pc.is_in(kinds, value_set=pa.array(["+I", "+U"])).to_numpy()
     return changes.take(pa.array(np.argsort(current, kind="stable")))

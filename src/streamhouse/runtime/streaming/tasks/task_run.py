@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamhouse.arrow_batches import gathered
 from streamhouse.connectors.bad_records import SkippingSource, rows_of
 from streamhouse.connectors.base import Message, SinkWriter
-from streamhouse.connectors.paimon.connector import PaimonSinkWriter
+from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
@@ -101,7 +101,7 @@ class TaskRun:
         self, address: TableAddress, tables: Iterable[pa.Table]
     ) -> list[tuple[str, Message]]:
         """Write rows of an auxiliary table; returns as `write`."""
-        return self._write(address.identifier, tables, partial(PaimonSinkWriter, address))
+        return self._write(address.identifier, tables, partial(sink_writer, address))
 
     def _write(
         self,

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 import pyarrow as pa
 
 from streamhouse.connectors.base import Message
-from streamhouse.connectors.specs import SinkSpec
+from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.duckdb_engine import Scanner
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
@@ -43,8 +43,8 @@ class LateWriter:
         """Write the late rows; yields the commit messages, with their tables."""
         spec = self._spec
         for address in spec.auxiliary_tables:
-            sink = SinkSpec("paimon", {}, address.planned().columns, address).open()
-            opened = partial(sink.writer, spec.query_id, self._task.batch, self._attempt)
+            batch, attempt = self._task.batch, self._attempt
+            opened = partial(sink_writer, address, spec.query_id, batch, attempt)
             for message in written(opened, self._late_rows(address)):
                 yield address.identifier, message
 
