@@ -11,17 +11,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
-from streamhouse.connectors.mysql_cdc.binlog.startup import (
-    check_startup,
-    position_on_other_server,
-    startup_position,
-)
+from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, position_on_other_server
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.sync_startup import absent_tables
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
-from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES
-from streamhouse.connectors.mysql_cdc.relay.relays import Relays
+from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES, Relays
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.table import Server, check_server
@@ -80,7 +74,6 @@ class SyncQuery(JobQuery):
         self._session = Session(options.mysql, *(() if resumes else (FIRST_START_SECONDS,)))
         self._relays = Relays(lambda mysql, offset: list(self._table_sets.latest().by_names()))
         self._created = False
-        self._past: DatabaseProgress | None = None
         self._holds: dict[str, RetentionHolds] = {}
         self._refreshed, self._refresh_at = 0, 0.0
         self._open = ExitStack()
@@ -114,6 +107,9 @@ class SyncQuery(JobQuery):
         self._relays.start_relay([self], [options])
         self._planner = SyncPlanner(self.spec, find_tables=self._tables.discover)
         self.progress.planner = self._planner
+        if not self.progress.last_offset and mysql.starts_in_the_past:
+            # Raises its errors before Spark starts.
+            self._planner.latest_offset({})
 
     def use_shared(self, folder: Path) -> None:
         self.spec = replace(self.spec, relay=folder)
@@ -123,15 +119,12 @@ class SyncQuery(JobQuery):
         self._created = True
         self._check_origin()
         server = check_server(self._session, self._options.mysql)
-        self._past = self._startup(server)
+        self._check_startup(server)
         path = self._checkpoint.path
         self.spec = SyncSpec(self._query_id, self._options, path, server, self._parallelism)
         self._committer = SyncCommitter(self.spec, self._before_commit)
         self._open.callback(self._committer.close)
         before = list(self._table_sets.latest().tables.values())
-        start = self._start(before)
-        if start is not None:
-            self._table_sets.add(before, start=start)
         self._hold(before, recognised=True)
         self._tables = SyncTables(
             self._options,
@@ -206,42 +199,25 @@ class SyncQuery(JobQuery):
             {name: len(own) for name, own in written.messages.items()},
         )
 
-    def _startup(self, server: Server) -> DatabaseProgress | None:
-        """Where a sync begins that starts in the past; None: where it began, or at the end.
-
-        Raises `DataLossError` if this server's binlog lacks the changes that follow.
-        """
+    def _check_startup(self, server: Server) -> None:
+        """Raise `DataLossError` if this server's binlog lacks the changes that follow."""
         options, known = self._options.mysql, self._database
-        if known is None and options.starts_in_the_past:
-            known = DatabaseProgress.from_offset(self._table_sets.latest().start)
+        if known is None:
+            check_startup(self._session, options, server)
+            return
         with closing(BinlogInspector(self._session, options, server)) as binlog:
-            if known is None and options.starts_in_the_past:
-                check_startup(self._session, options, server)
-                return DatabaseProgress(0, *startup_position(binlog))
-            if known is not None:
-                state = known.binlog_state
-                if not position_on_other_server(binlog, state, options.name):
-                    binlog.check(known.position, state.binlog)
-        return None
+            state = known.binlog_state
+            if not position_on_other_server(binlog, state, options.name):
+                binlog.check(known.position, state.binlog)
 
-    def _start(self, tables: Sequence[FollowedTable]) -> Offset | None:
-        """Where the first tables begin, by the next table set, if they begin in the past."""
-        if self._past is None or not tables:
-            return None
-        start, self._past = self._past, None
-        gone = absent_tables(start, tables, self._session, self._options.mysql, self.spec.server)
-        number = self._table_sets.latest_number() + 1
-        return replace(start, table_set=number, gone=gone).to_offset()
-
-    def _join(self, tables: Sequence[FollowedTable]) -> Offset | None:
-        """Prepare for new tables, before a batch reads them; returns where the first ones begin."""
+    def _join(self, tables: Sequence[FollowedTable]) -> None:
+        """Prepare for new tables, before a batch reads them."""
         self._hold(tables, recognised=False)
         self._relays.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._run.started:
             self._notice(f"now also following {names}{more}")
-        return self._start(tables)
 
     def _hold(self, tables: Iterable[FollowedTable], recognised: bool) -> None:
         """Create consumers at the targets of tables before the sync commits to them.
