@@ -18,7 +18,7 @@ from streamhouse.source import Offset, Source
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 if TYPE_CHECKING:
-    from streamhouse.connectors.mysql_cdc.relay.relays import Relays
+    from streamhouse.connectors.mysql_cdc.relay.relay import Relays
     from streamhouse.connectors.specs import SinkSpec, SourceSpec
     from streamhouse.paimon.read.table import Table
 

@@ -105,12 +105,14 @@ def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MyS
         )
 
 
-def server_zone(session: Session, selected: Selected, option: str) -> str:
-    """The time zone for converting between DATETIME and instants, which is UTC.
+def server_zone(session: Session, options: MySqlOptions, selected: Selected, option: str) -> str:
+    """The time zone for converting between DATETIME and instants: that of the options, else UTC.
 
     Raises `OptionError` if a column needs that conversion and the server is in another zone: then
     the user has to set `option`.
     """
+    if options.server_time_zone is not None:
+        return options.server_time_zone
     converted = [column for column, target in selected if _needs_zone(column, target)]
     if not converted:
         return "UTC"

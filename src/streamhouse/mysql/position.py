@@ -14,9 +14,6 @@ KeyJson: TypeAlias = tuple[Any, ...]
 START_AGAIN = "start again with a new checkpoint (run it once with --from-scratch)"
 """What a user can do if an offset cannot be continued; for messages."""
 
-SHARDS = "shards"
-"""The key with the names of the tables, in offsets of several tables that are read as one."""
-
 BINLOG_START = 4
 """The position of a binlog file's first event."""
 

@@ -27,7 +27,7 @@ from streamhouse.source import Offset
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streamhouse.connectors.mysql_cdc.relay.relays import Relays
+    from streamhouse.connectors.mysql_cdc.relay.relay import Relays
     from streamhouse.runtime.spark.executors import ExecutorWatch
     from streamhouse.runtime.streaming.query import JobQuery
 

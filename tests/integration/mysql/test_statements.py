@@ -85,7 +85,8 @@ class Followed:
             if kind == QUERY:
                 until = at + size - track.trailer
                 statement = statement_of(kind, block, at, until, not IS_MYSQL, False)
-                found.append((statement, track.position))
+                if statement is not None:
+                    found.append((statement, track.position))
             rows = rows or kind in ROW_EVENTS
         dump.close()
         return found, rows

@@ -233,7 +233,7 @@ def compared(table: LoggedTable, raw: Sequence[bytes], skipped: int) -> ChangedR
         event = RowEvent(table, one[4], one, 0, len(one))
         for before, after, at in list(reference_decoder.changes(event))[skipped:]:
             images = [image for image in (before, after) if image is not None]
-            key = [[image[index] for index in table.key_indexes] for image in images]
+            key = [[image[index] for index in table.captured.key_indexes] for image in images]
             kinds += (
                 ["+I" if before is None else "-D"]
                 if len(images) == 1

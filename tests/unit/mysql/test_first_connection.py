@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.relay.relays import Relays
+from streamhouse.connectors.mysql_cdc.relay.relay import Relays
 from streamhouse.demo.mariadb import free_port
 from streamhouse.errors import ConnectError
 from streamhouse.mysql import connection

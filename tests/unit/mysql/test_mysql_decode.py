@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pymysql.constants import FIELD_TYPE
+from tests.unit.mysql.test_key_targets import OPTIONS
 
 from streamhouse.connectors.mysql_cdc.binlog.format import decode
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
@@ -141,7 +142,7 @@ def test_a_zone_is_needed_between_datetimes_and_instants(
 ) -> None:
     selected = [(MySqlColumn("c", kind, kind), target)]
     if not needed:
-        assert server_zone(_Berlin(), selected, "it") == "UTC"
+        assert server_zone(_Berlin(), OPTIONS, selected, "it") == "UTC"
         return
     with pytest.raises(OptionError, match="time zone is 'CET'; set it"):
-        server_zone(_Berlin(), selected, "it")
+        server_zone(_Berlin(), OPTIONS, selected, "it")

@@ -59,10 +59,10 @@ def at(position: int, file: str = FILE, **more: Any) -> dict[str, Any]:
 
 
 def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(
-    source: MySqlSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: MySqlSource, tmp_path: Path
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    source._unread = UnreadChanges(lambda: clock[0])
     server, kept = connected(tmp_path)
     kept.keep(server.transaction("orders", b"1"))
     first = server.at

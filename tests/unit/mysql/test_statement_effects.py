@@ -128,7 +128,9 @@ def _logged(text: bytes, *variables: bytes) -> Statement:
     status = b"".join(variables)
     head = (7).to_bytes(4, "little") + bytes(4) + b"\4\0\0" + len(status).to_bytes(2, "little")
     data = bytes(HEADER.size) + head + status + b"shop\0" + text
-    return statement_of(2, data, 0, len(data), False, False)
+    found = statement_of(2, data, 0, len(data), False, False)
+    assert found is not None
+    return found
 
 
 def test_what_the_event_has_about_the_session() -> None:

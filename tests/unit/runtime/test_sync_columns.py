@@ -14,8 +14,7 @@ from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTab
 from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.table import TableDefinition
 from streamhouse.mysql.values.types import MySqlColumn
-from streamhouse.runtime.sync.mapping.computed_columns import parsed
-from streamhouse.runtime.sync.mapping.rows import TargetRows
+from streamhouse.runtime.sync.mapping.computed_columns import TargetRows, parsed
 from streamhouse.runtime.sync.options import sync_table_options
 from streamhouse.source import ROW_KIND
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.binlog.ddl_change import ANY
+from streamhouse.connectors.mysql_cdc.binlog.statements import ANY
 from streamhouse.errors import OptionError, SchemaChangeError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted
-from streamhouse.runtime.sync.schema_changes import EVENTS, SchemaChanges
+from streamhouse.runtime.sync.options import EVENTS, SchemaChanges
 from streamhouse.sql.plan import Column
 
 BEFORE = {"id": "INT", "v": "INT", "name": "VARCHAR(20)"}

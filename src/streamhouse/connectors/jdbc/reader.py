@@ -207,9 +207,8 @@ class JdbcReader:
         try:
             available = load_columns(self._session, options)
             self._selected = selected_columns(options, available, columns)
-            zone = options.server_time_zone or server_zone(
-                self._session, self._selected, "serverTimezone in the option 'url'"
-            )
+            option = "serverTimezone in the option 'url'"
+            zone = server_zone(self._session, options, self._selected, option)
         except Exception:
             self._session.close()
             raise

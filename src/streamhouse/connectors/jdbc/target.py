@@ -110,9 +110,7 @@ def load_target(
     """Inspect the table; raises `TableError` if the declared columns or key do not fit it."""
     with closing(Session(options)) as session:
         selected = selected_columns(options, load_columns(session, options), declared)
-        zone = options.server_time_zone or server_zone(
-            session, selected, "serverTimezone in the option 'url'"
-        )
+        zone = server_zone(session, options, selected, "serverTimezone in the option 'url'")
         names = (options.database, options.table)
         facts, keys = metadata(session, [TABLES, KEYS], [names])
         if not facts:

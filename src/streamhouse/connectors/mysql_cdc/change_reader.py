@@ -217,12 +217,18 @@ def open_reader(tables: Sequence[TableRange], relayed: bool = True) -> Reader:
     captured, start = tables[0].captured, tables[0].start
     decoder = TablesDecoder([table.captured for table in tables])
     decoder.set_tables([table.start.table for table in tables])
-    view, binlog_state = log_view(captured.relay), start.binlog_state
-    usable = relayed and binlog_state.skip is None
-    if usable and view.continues(binlog_state.binlog, start.position):
+    if relayed and _is_relayed([table.captured for table in tables], start):
         with contextlib.suppress(OSError):
-            return RelayReader(view, decoder, start.position)
-    return BinlogReader(captured.options, decoder, start.position, binlog_state)
+            return RelayReader(log_view(captured.relay), decoder, start.position)
+    return BinlogReader(captured.options, decoder, start.position, start.binlog_state)
+
+
+def _is_relayed(tables: Sequence[CapturedTable], start: TablePosition) -> bool:
+    """Whether the relay log has all changes of the tables from a position on."""
+    view, binlog_state, position = log_view(tables[0].relay), start.binlog_state, start.position
+    names = [table.table.full_name for table in tables]
+    followed = binlog_state.skip is None and view.continues(binlog_state.binlog, position)
+    return followed and view.has_changes(names, position)
 
 
 def changed_rows(reader: Reader, end: BinlogPosition) -> Iterator[ChangedRows]:
@@ -276,15 +282,10 @@ def _take_kept(key: _ReaderKey, start: TablePosition, relayed: bool) -> Reader |
     reader = _READERS.pop(key, None)
     if reader is None:
         return None
-    view, binlog_state, position = log_view(key[1][0].relay), start.binlog_state, start.position
-    begin = view.begin() if view.continues(binlog_state.binlog, position) else None
-    in_relay = relayed and begin is not None and begin <= position and binlog_state.skip is None
-    if (
-        reader.position == position
-        and in_relay == isinstance(reader, RelayReader)
-        and (isinstance(reader, RelayReader) or reader.continues(binlog_state))
-    ):
-        return reader
+    from_relay = isinstance(reader, RelayReader)
+    if reader.position == start.position and from_relay == (relayed and _is_relayed(key[1], start)):
+        if isinstance(reader, RelayReader) or reader.continues(start.binlog_state):
+            return reader
     reader.close()
     return None
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
 from streamhouse.connectors.mysql_cdc.metadata import METADATA
-from streamhouse.connectors.mysql_cdc.relay.relays import Relays
+from streamhouse.connectors.mysql_cdc.relay.relay import Relays
 from streamhouse.connectors.mysql_cdc.source import MySqlSource, followed_tables
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.mysql.options import OPTIONS, WITHOUT_EFFECT, is_append_only, parse, without_effect

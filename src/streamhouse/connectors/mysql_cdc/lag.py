@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,56 +34,38 @@ class ChangeCounts:
 _MAX_UNREAD = 1_000
 
 
-class Snapshots(NamedTuple):
-    """The unread part of the snapshots of a reader's tables.
-
-    `tables`: how many are not complete. They have about `rows` unread rows (None: unknown), in
-    chunks of `size` rows.
-    """
-
-    tables: int
-    rows: int | None
-    size: int
-
-    @property
-    def splits(self) -> int | None:
-        """About how many chunks are left; None if that is unknown."""
-        if not self.tables:
-            return 0
-        return None if self.rows is None else max(self.tables, -(-self.rows // self.size))
-
-
 def source_state(
-    snapshots: Snapshots,
-    position: BinlogPosition | None,
-    log: RelayState | None,
     tables: Collection[str],
+    unread: int,
+    rows: int | None,
+    chunk_rows: int,
+    position: BinlogPosition | None = None,
+    log: RelayState | None = None,
 ) -> SourceState:
-    """The state of a reader at a position, with the last change of its tables in a relay log."""
-    snapshotting = snapshots.tables > 0
-    times = [] if log is None or snapshotting else [log.times.get(name) for name in tables]
+    """The state of a reader at a position, with the last change of its `tables` in a relay log.
+
+    The snapshots of `unread` tables are not complete, and have about `rows` unread rows (None:
+    unknown) in chunks of `chunk_rows`.
+    """
+    splits = None if rows is None else max(unread, -(-rows // chunk_rows))
+    times = [] if log is None or unread else [log.times.get(name) for name in tables]
     received = [time_ms for time_ms in times if time_ms is not None]
     seconds, at_ms = max(received, key=lambda lag: lag[1]) if received else (None, None)
     return SourceState(
-        snapshotting,
+        unread > 0,
         None if position is None else (position.file, position.pos),
         None if seconds is None else seconds * 1000,
         at_ms,
         len(tables),
-        snapshots.tables,
-        snapshots.splits,
+        unread,
+        splits if unread else 0,
     )
-
-
-def now_s() -> float:
-    """The seconds of a clock that only advances."""
-    return time.monotonic()
 
 
 class UnreadChanges:
     """Records since when a reader has changes that it has not read; `clock` in seconds."""
 
-    def __init__(self, clock: Callable[[], float] = now_s) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: deque[tuple[float, BinlogPosition]] = deque()
 

@@ -26,14 +26,9 @@ from streamhouse.connectors.mysql_cdc.database.part_reader import (
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.shards import ONE, ShardTables, expressions
 from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
-from streamhouse.connectors.mysql_cdc.lag import (
-    ChangeCounts,
-    Snapshots,
-    UnreadChanges,
-    source_state,
-)
+from streamhouse.connectors.mysql_cdc.lag import ChangeCounts, UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.metadata import declared_rows, declared_schema
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import grouped, joined
+from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import grouped, joined
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.columns import is_exact
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
@@ -50,11 +45,10 @@ _SNAPSHOT: Offset = {"snapshot": {}}
 
 
 class Partition(NamedTuple):
-    """What one task reads up to `end`; `relay`: the folder of the relay log with the changes."""
+    """What one task reads up to `end`."""
 
     parts: tuple[TablePart, ...]
     end: BinlogPosition
-    relay: Path | None
 
 
 class MySqlSource(Source):
@@ -85,7 +79,8 @@ class MySqlSource(Source):
         columns: Sequence[Column] | None = None,
         relay: Path | None = None,
     ) -> None:
-        parsed = self._options = parse(options)
+        parsed, self._relay = parse(options), relay
+        self._options = parsed
         self.changelog = not parsed.append_only
         self._unread = UnreadChanges()
         self._counts = ChangeCounts()
@@ -176,8 +171,7 @@ class MySqlSource(Source):
             changes = [one for part in parts for one in self._changes(part, position, parallelism)]
             groups = [*((part,) for part in changes), *self._groups(parts, parallelism)]
         # Else one task reads all changes, to keep the order of rows that move between tables.
-        relay = self._planner.relay_folder(after)
-        return [Partition(group, position, relay) for group in groups if group]
+        return [Partition(group, position) for group in groups if group]
 
     def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
         batches = self._read(partition)
@@ -185,8 +179,8 @@ class MySqlSource(Source):
 
     def _read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, each with its row kind in the last column."""
-        parts, end, relay = partition
-        with closing(PartReader(self._options, self._server, self._zone, relay)) as reader:
+        parts, end = partition
+        with closing(PartReader(self._options, self._server, self._zone, self._relay)) as reader:
             for entries in reader.changes(parts, end):
                 for entry in entries:
                     self._counts.add(entry.rows)
@@ -228,14 +222,12 @@ class MySqlSource(Source):
         if progress is None:
             names = [".".join(shard_names) for shard_names in self._tables.found]
             unread = len(names) if self._options.has_snapshot else 0
-            return Lag(
-                rows=left, state=source_state(Snapshots(unread, left, size), None, None, names)
-            )
-        position, snapshots = progress.position, Snapshots(len(progress.snapshot), left, size)
+            return Lag(rows=left, state=source_state(names, unread, left, size))
+        position, unread = progress.position, len(progress.snapshot)
         names = [f"{database}.{name}" for database, name, _ in progress.shards.values()]
         view = self._planner.relay_log(progress)
         log_state = None if view is None else view.state()
-        reader_state = source_state(snapshots, position, log_state, names)
+        reader_state = source_state(names, unread, left, size, position, log_state)
         if progress.snapshot or view is None or log_state is None:
             return Lag(rows=left, state=reader_state)
         changed = max(log_state.changed[name] for name in names)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
-from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange
+from streamhouse.connectors.mysql_cdc.binlog.statements import DdlChange
 from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import (
@@ -19,6 +20,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     DatabaseProgress,
     Stale,
 )
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.mysql.table import TableDefinition
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -33,12 +35,35 @@ from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.present_rows import PresentRows, names_by_target, with_columns
 from streamhouse.runtime.sync.reload import check_reloadable
-from streamhouse.runtime.sync.schema_changes import AddedColumns
 from streamhouse.sql.schema_changes import DropColumn, MoveColumn, RenameColumn, SchemaChange
 
 _PRESENT = "rows of before the sync"
+_ADDED = "added-columns.json"
 _SHOWN = 400
 """The most characters of statements in a message."""
+
+
+class AddedColumns:
+    """The names of the columns that reloads add, by target, in a file of the sync's checkpoint.
+
+    Its planner writes them.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._path = checkpoint / _ADDED
+
+    def of(self, target: str) -> frozenset[str]:
+        """The columns that reloads have added to a target."""
+        return frozenset(self._all().get(target, ()))
+
+    def replace(self, target: str, names: Collection[str]) -> None:
+        """Record these columns instead, before they are added."""
+        found = self._all()
+        if set(found.get(target, ())) != set(names):
+            replace_json(self._path, {**found, target: sorted(names)})
+
+    def _all(self) -> dict[str, list[str]]:
+        return read_json(self._path) or {}
 
 
 @dataclass

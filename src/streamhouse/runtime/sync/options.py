@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, Unpack, get_type_hints
+from typing import Any, Literal, TypedDict, Unpack, get_args, get_type_hints
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc import metadata
@@ -15,7 +15,6 @@ from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions, parse, without_effect
 from streamhouse.options import boolean, choice, required
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.secret_references import resolve_secrets
 
 METADATA = {one.key: one.type for one in metadata.METADATA if one.key != metadata.KIND}
@@ -29,6 +28,73 @@ _EFFECTIVE = (
 """Options of the source that mean what a sync does."""
 _CASE = "case-sensitive"
 _DATABASE_KEY, _TABLE_KEY = "database-name", "table-name"
+
+
+Behavior = Literal["evolve", "try_evolve", "lenient", "ignore", "exception"]
+BEHAVIORS: tuple[str, ...] = get_args(Behavior)
+Event = Literal[
+    "add.column",
+    "alter.column.type",
+    "create.table",
+    "drop.column",
+    "drop.table",
+    "rename.column",
+    "truncate.table",
+]
+EVENTS: tuple[str, ...] = get_args(Event)
+_KEEPS_ROWS = ("drop.table", "truncate.table")
+_ALWAYS = "create.table"
+
+
+@dataclass(frozen=True)
+class SchemaChanges:
+    """How a sync handles schema changes; `events` are the kinds of changes that it follows.
+
+    docs/decisions/195-schema-changes-of-a-sync.md describes the behaviours.
+    """
+
+    behavior: str = "try_evolve"
+    events: frozenset[str] = frozenset(EVENTS)
+
+    @classmethod
+    def of(
+        cls, behavior: str | None, include: Iterable[str] = (), exclude: Iterable[str] = ()
+    ) -> SchemaChanges:
+        """From the values of the options; raises `OptionError`."""
+        name = choice(
+            "--schema-change-behavior",
+            (behavior or "try_evolve").lower().replace("-", "_"),
+            BEHAVIORS,
+        )
+        included = _events("--include-schema-changes", include)
+        excluded = _events("--exclude-schema-changes", exclude)
+        events = set(EVENTS) if included is None else {*included, _ALWAYS}
+        if included is None and name == "lenient":
+            events -= set(_KEEPS_ROWS)
+        return cls(name, frozenset(events - (excluded or set())))
+
+    def follows(self, event: Event) -> bool:
+        """Whether a kind of change is applied to the Paimon table."""
+        if self.behavior == "ignore":
+            return event == _ALWAYS and _ALWAYS in self.events
+        return event in self.events
+
+    @property
+    def keeps_columns_equal(self) -> bool:
+        """Whether the Paimon table gets the same columns, in the same order."""
+        return self.behavior in ("evolve", "try_evolve")
+
+
+def _events(flag: str, names: Iterable[str]) -> set[str] | None:
+    """The kinds of changes whose names contain one of these; None for no names."""
+    wanted = [name.strip().lower() for name in names if name.strip()]
+    found: set[str] = set()
+    for name in wanted:
+        matching = {event for event in EVENTS if name in event}
+        if not matching:
+            raise OptionError(f"{flag}: there is no '{name}'; {nearest(name, EVENTS)}")
+        found |= matching
+    return found if wanted else None
 
 
 @dataclass(frozen=True)
@@ -178,6 +244,13 @@ LISTS = tuple(name for name, kind in _TYPES.items() if kind == Sequence[str])
 MAPS = tuple(name for name, kind in _TYPES.items() if kind == Mapping[str, str] | None)
 """The arguments that map texts to texts."""
 BOOLEANS = tuple(name for name, kind in _TYPES.items() if kind is bool)
+TABLE_ARGUMENTS = tuple(TableArguments.__annotations__)
+_BEHAVIOR = TABLE_ARGUMENTS.index("skip_unsupported")
+DATABASE_ARGUMENTS = (
+    *(name for name in DatabaseArguments.__annotations__ if name not in (*TABLE_ARGUMENTS, "mode")),
+    *TABLE_ARGUMENTS[_BEHAVIOR:], "mode", *TABLE_ARGUMENTS[:_BEHAVIOR],
+)  # fmt: skip
+"""The names of the arguments in the order in which a CALL may give them without names."""
 
 
 def sync_table_options(

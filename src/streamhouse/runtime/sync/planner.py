@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
+from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
+from streamhouse.connectors.mysql_cdc.binlog.statements import DdlChange, DdlChanges
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
 from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
@@ -28,6 +28,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     Stale,
 )
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
+from streamhouse.connectors.mysql_cdc.database.sync_startup import absent_tables
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     BATCH_BYTES,
@@ -35,15 +36,14 @@ from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     TablesPlanner,
     at,
 )
-from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
+from streamhouse.connectors.mysql_cdc.lag import source_state
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
 from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.batch_logs import next_batch, next_time
-from streamhouse.runtime.sync.evolution import SchemaEvolution
-from streamhouse.runtime.sync.schema_changes import AddedColumns
+from streamhouse.runtime.sync.evolution import AddedColumns, SchemaEvolution
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput, task_groups
 from streamhouse.runtime.sync.table_states import TableState, TableStates
 from streamhouse.runtime.sync.tables import needed_zone
@@ -54,8 +54,8 @@ class SyncPlanner(TablesPlanner):
     """Plans the batches of one sync; in a Python process of the driver.
 
     The relay log has the changes of all tables. `SchemaEvolution` decides about statements that
-    alter the tables. Without a snapshot, the first tables are followed from now on, or from the
-    startup position that the table set has.
+    alter the tables. Without a snapshot, the first tables are followed from now on, or from their
+    startup position, except those that were created later: these are read at that statement.
     """
 
     batch_chunks = 64
@@ -130,10 +130,9 @@ class SyncPlanner(TablesPlanner):
         known = [followed.lag_s for followed in states if followed.lag_s is not None]
         unread = [followed for followed in states if not followed.complete]
         rows = sum(max(0, followed.estimate - followed.snapshot_rows) for followed in unread)
-        snapshots = Snapshots(len(unread), rows, self._options.chunk_size)
         names = [followed.table for followed in states]
-        log = log_view(self._relay).state()
-        state = source_state(snapshots, progress.position, log, names)
+        log, size = log_view(self._relay).state(), self._options.chunk_size
+        state = source_state(names, len(unread), rows, size, progress.position, log)
         complete = bool(known) and len(known) == len(states)
         return Lag(seconds=max(known) if complete else None, state=state)
 
@@ -203,9 +202,11 @@ class SyncPlanner(TablesPlanner):
 
     def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
         newest = self._table_sets.latest()
-        startup = DatabaseProgress.from_offset(newest.start)
-        if startup is not None and self._options.starts_in_the_past:
-            return startup
+        if self._options.starts_in_the_past:
+            past = DatabaseProgress(newest.number, *startup_position(self._binlog))
+            tables = list(newest.tables.values())
+            gone = absent_tables(past, tables, self._session, self._options, self._server)
+            return replace(past, gone=gone)
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         position, binlog_state = self._binlog.snapshot_position(self._current)
         self._binlog.check_prepared(position)
@@ -401,9 +402,6 @@ class SyncPlanner(TablesPlanner):
     def _zone(self, progress: DatabaseProgress, altered: Collection[FollowedTable]) -> str | None:
         """The server's time zone, if columns of altered tables need it."""
         return progress.zone or needed_zone(self._session, self._options, altered)
-
-    def _captured_table(self, table: FollowedTable) -> CapturedTable:
-        return table.captured_table(self._options, self._server, self._relay)
 
 
 def progress_of(offset: Offset) -> DatabaseProgress | None:

@@ -5,19 +5,23 @@ In a script they add a continuous query; `streamhouse call` and Python run them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.procedures.arguments import names, pairs
-from streamhouse.procedures.context import Context
-from streamhouse.procedures.registry import Options, find, procedure, rows
+from streamhouse.procedures.registry import find, procedure, rows
 from streamhouse.runtime.sync.options import (
+    BOOLEANS,
+    DATABASE_ARGUMENTS,
     LISTS,
     MAPS,
+    TABLE_ARGUMENTS,
     SyncOptions,
     sync_database_options,
     sync_table_options,
@@ -29,72 +33,54 @@ TABLE, DATABASE = "sync_mysql_table", "sync_mysql_database"
 _STATE = {
     "table": str, "target": str, "complete": bool, "snapshot_rows": int, "changes": int,
 }  # fmt: skip
+_ANYWHERE = Parameter.POSITIONAL_OR_KEYWORD
+_Function: TypeAlias = Callable[..., pa.Table]
+
+
+def _taking(target: str, names: Sequence[str]) -> Callable[[Callable[[], None]], _Function]:
+    """Make a procedure of a function without arguments, which has its name and its docstring.
+
+    Its parameters are the `target`, the options of MySQL, and the arguments in `names`.
+    """
+    kinds = {**dict.fromkeys(BOOLEANS, "bool"), **dict.fromkeys(MAPS, "Options")}
+    own = {"context": "Context", target: "str", "mysql_conf": "Options"}
+    optional = [
+        Parameter(name, _ANYWHERE, default=None, annotation=kinds.get(name, "str"))
+        for name in names
+    ]
+    required = [Parameter(name, _ANYWHERE, annotation=kind) for name, kind in own.items()]
+    signature = Signature([*required, *optional])
+
+    def declared(described: Callable[[], None]) -> _Function:
+        @functools.wraps(described)
+        def run(*args: Any, **kwargs: Any) -> pa.Table:
+            given = signature.bind(*args, **kwargs).arguments
+            options = given.pop("context").warehouse.options
+            return _run(_options(described.__name__, options, given))
+
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        return run
+
+    return declared
 
 
 @procedure()
-def sync_mysql_table(
-    context: Context,
-    table: str,
-    mysql_conf: Options,
-    partition_keys: str | None = None,
-    primary_keys: str | None = None,
-    type_mapping: str | None = None,
-    computed_column: str | None = None,
-    metadata_column: str | None = None,
-    metadata_column_prefix: str | None = None,
-    sync_primary_keys_from_source_schema: bool = True,
-    table_conf: Options | None = None,
-    skip_unsupported: bool = False,
-    schema_change_behavior: str | None = None,
-    include_schema_changes: str | None = None,
-    exclude_schema_changes: str | None = None,
-) -> pa.Table:
+@_taking("table", TABLE_ARGUMENTS)
+def sync_mysql_table() -> None:
     """Follow MySQL tables into one Paimon table; in a script continuously, else until caught up.
 
     The arguments are the flags of `streamhouse sync mysql-table`; several computed columns are
     separated by semicolons. Returns a row for each table in MySQL.
     """
-    given = {key: value for key, value in locals().items() if key != "context"}
-    return _run(_options(TABLE, context.warehouse.options, given))
 
 
 @procedure()
-def sync_mysql_database(
-    context: Context,
-    database: str,
-    mysql_conf: Options,
-    including_tables: str | None = None,
-    excluding_tables: str | None = None,
-    table_prefix: str | None = None,
-    table_suffix: str | None = None,
-    table_prefix_db: Options | None = None,
-    table_suffix_db: Options | None = None,
-    table_mapping: Options | None = None,
-    including_dbs: str | None = None,
-    excluding_dbs: str | None = None,
-    multiple_table_partition_keys: Options | None = None,
-    merge_shards: bool = True,
-    ignore_incompatible: bool = False,
-    skip_unsupported: bool = False,
-    schema_change_behavior: str | None = None,
-    include_schema_changes: str | None = None,
-    exclude_schema_changes: str | None = None,
-    mode: str | None = None,
-    partition_keys: str | None = None,
-    primary_keys: str | None = None,
-    type_mapping: str | None = None,
-    computed_column: str | None = None,
-    metadata_column: str | None = None,
-    metadata_column_prefix: str | None = None,
-    sync_primary_keys_from_source_schema: bool = True,
-    table_conf: Options | None = None,
-) -> pa.Table:
+@_taking("database", DATABASE_ARGUMENTS)
+def sync_mysql_database() -> None:
     """Follow MySQL databases into Paimon; in a script continuously, else until caught up.
 
     The arguments are the flags of `streamhouse sync mysql-database`; see `sync_mysql_table`.
     """
-    given = {key: value for key, value in locals().items() if key != "context"}
-    return _run(_options(DATABASE, context.warehouse.options, given))
 
 
 def is_sync(name: str) -> bool:

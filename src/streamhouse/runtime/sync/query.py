@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from streamhouse.connectors.base import BatchLog, WrittenBatch
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
-from streamhouse.connectors.mysql_cdc.binlog.startup import (
-    check_startup,
-    position_on_other_server,
-    startup_position,
-)
+from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, position_on_other_server
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.sync_startup import absent_tables
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
-from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES
-from streamhouse.connectors.mysql_cdc.relay.relays import Relays
-from streamhouse.errors import DataLossError
+from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES, Relays
+from streamhouse.connectors.paimon.connector import PaimonSinkCommitter
+from streamhouse.errors import CommitConflictError, DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.table import Server, check_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
+from streamhouse.paimon.write.commit_retries import TRIES
+from streamhouse.runtime.failpoint import reached
+from streamhouse.runtime.monitoring.metrics import Commit, timed
 from streamhouse.runtime.query_description import QueryDescription
-from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.state.batch_logs import BatchLogs, next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
+from streamhouse.runtime.streaming.batch_commit import TaskResults
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.sync.commit import SyncCommitter, unread_targets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
 from streamhouse.runtime.sync.present_rows import FromScratch, PresentRows, why_other_rows
@@ -41,13 +42,109 @@ from streamhouse.runtime.sync.table_states import TableState
 from streamhouse.runtime.sync.tables import SyncTables
 from streamhouse.source import Offset
 
+log = logging.getLogger("streamhouse.query")
+_THREADS = 4
+"""A commit mostly waits for storage (decision 215)."""
+
+
+class SyncCommitter:
+    """Commits the batches of one sync; driver only.
+
+    The commit user is the id of the checkpoint, the identifier the batch's number, which each
+    table accepts once. A batch that was interrupted between two tables runs again with the same
+    input, and commits to the tables that lack it.
+    """
+
+    def __init__(self, spec: SyncSpec, before: Callable[[Collection[str]], None]) -> None:
+        """`before` is called with the targets of each batch before the first commit."""
+        self._spec, self._before = spec, before
+        self._log = BatchLog(spec.checkpoint, BatchLogs(spec.checkpoint).last_batch())
+        self._committers: dict[str, PaimonSinkCommitter] = {}
+        self._took_ms: list[float] = []
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync-commit")
+
+    def commit(self, frame: DataFrame) -> TaskResults | None:
+        """Run a batch's tasks and commit what they wrote; None if there was nothing to read.
+
+        Runs them again if other writers outdate the files of a table.
+        """
+        for number in range(TRIES + 1):
+            written = TaskResults.of(frame)
+            if written is None:
+                return None
+            reached("batch-written", written.number, self._spec.options.name)
+            if number == 0:
+                self._before(written.messages)
+            if self._committed(written):
+                break
+        else:
+            raise CommitConflictError(
+                f"sync of {self._spec.options.name}: other writers changed one of its tables "
+                "during every attempt; write the tables of a sync from nowhere else"
+            )
+        unread = unread_targets(written)
+        if unread:
+            self.remove_leftovers(unread, written.number)
+        attempts = written.attempts
+        if attempts is not None:
+            self.remove_leftovers(written.messages, written.number, attempts)
+        # The commits to all targets as one, as long as the longest of them.
+        return replace(written, commit=Commit.of(written.messages, max(self._took_ms, default=0.0)))
+
+    def remove_leftovers(
+        self, targets: Iterable[str], from_batch: int, keep: Collection[str] = ()
+    ) -> None:
+        """Remove the files of dead tasks, of batches from `from_batch` on."""
+
+        def remove(target: str) -> int:
+            return self._committer(target).remove_leftovers(from_batch, keep)
+
+        removed = sum(self._pool.map(remove, targets))
+        if removed:
+            log.info("%s: removed %d left-over files", self._spec.options.name, removed)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def _committed(self, written: TaskResults) -> bool:
+        """Commit to each table; False if the files of one are outdated."""
+        targets = list(written.messages)
+        self._took_ms.clear()
+        list(self._pool.map(self._committer, targets))
+        commits = self._pool.map(lambda target: self._commit_one(target, written), targets)
+        return all(list(commits))
+
+    def _commit_one(self, target: str, written: TaskResults) -> bool:
+        # The oldest snapshot that a writer of this target saw; 0 for none.
+        base = min(one["bases"][target] for one in written.reports if target in one["bases"])
+        batch = WrittenBatch(written.number, written.messages[target])
+        with timed(target, self._took_ms):
+            if self._committers[target].commit_written(batch, base or None) is None:
+                return False
+        reached("table-committed", written.number, target)
+        return True
+
+    def _committer(self, target: str) -> PaimonSinkCommitter:
+        if target not in self._committers:
+            address, query_id = self._spec.options.address(target), self._spec.query_id
+            committer = PaimonSinkCommitter(address, query_id, commutes=False)
+            committer.check_log(self._log)
+            self._committers[target] = committer
+        return self._committers[target]
+
+
+def unread_targets(written: TaskResults) -> set[str]:
+    """The targets whose rows a batch could not read, as statements had altered their tables."""
+    return {target for report in written.reports for target in report["unread"]}
+
+
 _REFRESH_S = 30.0
 """How often each target's consumer is refreshed, which shows that the sync is alive. One at a time:
 a sync may have hundreds, each a request to an object store."""
 
 
 class SyncQuery(JobQuery):
-    """Runs a sync with a checkpoint; on the driver. `sync.commit` commits its batches."""
+    """Runs a sync with a checkpoint; on the driver. `SyncCommitter` commits its batches."""
 
     spec: SyncSpec
 
@@ -80,7 +177,6 @@ class SyncQuery(JobQuery):
         self._session = Session(options.mysql, *(() if resumes else (FIRST_START_SECONDS,)))
         self._relays = Relays(lambda mysql, offset: list(self._table_sets.latest().by_names()))
         self._created = False
-        self._past: DatabaseProgress | None = None
         self._holds: dict[str, RetentionHolds] = {}
         self._refreshed, self._refresh_at = 0, 0.0
         self._open = ExitStack()
@@ -114,6 +210,9 @@ class SyncQuery(JobQuery):
         self._relays.start_relay([self], [options])
         self._planner = SyncPlanner(self.spec, find_tables=self._tables.discover)
         self.progress.planner = self._planner
+        if not self.progress.last_offset and mysql.starts_in_the_past:
+            # Raises its errors before Spark starts.
+            self._planner.latest_offset({})
 
     def use_shared(self, folder: Path) -> None:
         self.spec = replace(self.spec, relay=folder)
@@ -123,15 +222,12 @@ class SyncQuery(JobQuery):
         self._created = True
         self._check_origin()
         server = check_server(self._session, self._options.mysql)
-        self._past = self._startup(server)
+        self._check_startup(server)
         path = self._checkpoint.path
         self.spec = SyncSpec(self._query_id, self._options, path, server, self._parallelism)
         self._committer = SyncCommitter(self.spec, self._before_commit)
         self._open.callback(self._committer.close)
         before = list(self._table_sets.latest().tables.values())
-        start = self._start(before)
-        if start is not None:
-            self._table_sets.add(before, start=start)
         self._hold(before, recognised=True)
         self._tables = SyncTables(
             self._options,
@@ -206,42 +302,25 @@ class SyncQuery(JobQuery):
             {name: len(own) for name, own in written.messages.items()},
         )
 
-    def _startup(self, server: Server) -> DatabaseProgress | None:
-        """Where a sync begins that starts in the past; None: where it began, or at the end.
-
-        Raises `DataLossError` if this server's binlog lacks the changes that follow.
-        """
+    def _check_startup(self, server: Server) -> None:
+        """Raise `DataLossError` if this server's binlog lacks the changes that follow."""
         options, known = self._options.mysql, self._database
-        if known is None and options.starts_in_the_past:
-            known = DatabaseProgress.from_offset(self._table_sets.latest().start)
+        if known is None:
+            check_startup(self._session, options, server)
+            return
         with closing(BinlogInspector(self._session, options, server)) as binlog:
-            if known is None and options.starts_in_the_past:
-                check_startup(self._session, options, server)
-                return DatabaseProgress(0, *startup_position(binlog))
-            if known is not None:
-                state = known.binlog_state
-                if not position_on_other_server(binlog, state, options.name):
-                    binlog.check(known.position, state.binlog)
-        return None
+            state = known.binlog_state
+            if not position_on_other_server(binlog, state, options.name):
+                binlog.check(known.position, state.binlog)
 
-    def _start(self, tables: Sequence[FollowedTable]) -> Offset | None:
-        """Where the first tables begin, by the next table set, if they begin in the past."""
-        if self._past is None or not tables:
-            return None
-        start, self._past = self._past, None
-        gone = absent_tables(start, tables, self._session, self._options.mysql, self.spec.server)
-        number = self._table_sets.latest_number() + 1
-        return replace(start, table_set=number, gone=gone).to_offset()
-
-    def _join(self, tables: Sequence[FollowedTable]) -> Offset | None:
-        """Prepare for new tables, before a batch reads them; returns where the first ones begin."""
+    def _join(self, tables: Sequence[FollowedTable]) -> None:
+        """Prepare for new tables, before a batch reads them."""
         self._hold(tables, recognised=False)
         self._relays.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._run.started:
             self._notice(f"now also following {names}{more}")
-        return self._start(tables)
 
     def _hold(self, tables: Iterable[FollowedTable], recognised: bool) -> None:
         """Create consumers at the targets of tables before the sync commits to them.

@@ -23,9 +23,8 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.evolution import converted
 from streamhouse.paimon.write.bucket_hash import row_hashes
-from streamhouse.runtime.sync.mapping.computed_columns import computed_columns
+from streamhouse.runtime.sync.mapping.computed_columns import computed_columns, split_key_updates
 from streamhouse.runtime.sync.mapping.reconciliation import refused
-from streamhouse.runtime.sync.mapping.rows import split_key_updates
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.source import ROW_KIND
 

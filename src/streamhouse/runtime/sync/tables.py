@@ -37,7 +37,6 @@ from streamhouse.runtime.sync.present_rows import (
     with_columns,
 )
 from streamhouse.runtime.sync.reload import why_not_reloadable
-from streamhouse.source import Offset
 
 _SHOWN = 5
 ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]
@@ -46,7 +45,7 @@ ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]
 class SyncTables:
     """Keeps the newest table set up to date; driver only, thread-safe.
 
-    `joining` is called with tables before a table set has them; returns `TableSet.start`, if known.
+    `joining` is called with tables before a table set has them.
     `scratch`: the sync starts from scratch.
     """
 
@@ -57,7 +56,7 @@ class SyncTables:
         session: Session,
         server: Server,
         notice: Callable[[str], None],
-        joining: Callable[[Sequence[FollowedTable]], Offset | None],
+        joining: Callable[[Sequence[FollowedTable]], None],
         present: PresentRows,
         scratch: FromScratch | None = None,
     ) -> None:
@@ -166,9 +165,9 @@ class SyncTables:
         all_tables = [*old.tables.values(), *tables]
         self._check_comparable(tables)
         self._present_rows(old, tables, all_tables)
-        start = self._joining(tables)
+        self._joining(tables)
         next_id = old.next_id + len(tables)
-        self._table_sets.add(all_tables, next_id, zone, created={}, start=start)
+        self._table_sets.add(all_tables, next_id, zone, created={})
         if self._scratch is not None:
             self._scratch.end()
             self._scratch = None
@@ -304,10 +303,8 @@ class SyncTables:
 def needed_zone(
     session: Session, options: MySqlOptions, tables: Iterable[FollowedTable]
 ) -> str | None:
-    """The server's time zone, if columns of the tables need it."""
-    if options.server_time_zone is not None:
-        return options.server_time_zone
+    """The time zone of the options or the server, if columns of the tables need it."""
     selected = [column for table in tables for column in table.arrow_columns]
-    if all(column.family != "timestamp" for column, _ in selected):
+    if options.server_time_zone is None and all(one.family != "timestamp" for one, _ in selected):
         return None
-    return server_zone(session, selected, "--mysql-conf server-time-zone=…")
+    return server_zone(session, options, selected, "--mysql-conf server-time-zone=…")

@@ -30,7 +30,7 @@ from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.mysql.values.table_errors import errors_of
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
-from streamhouse.runtime.sync.mapping.rows import TargetRows
+from streamhouse.runtime.sync.mapping.computed_columns import TargetRows
 from streamhouse.runtime.sync.reload import Reload, kept_columns
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
 from streamhouse.state.segment import spilled

@@ -32,19 +32,18 @@ class Refusal:
 def refusal(
     changes: Alteration,
     known: TableDefinition | None,
+    table: TableDefinition,
     captured: Collection[str],
-    key: Sequence[str],
     strict: bool,
-    index: str = PRIMARY,
     text_keys: Collection[str] = (),
 ) -> Refusal | None:
     """Why rows that were read before these changes may now be wrong; None: they are right.
 
-    `known`: the table before the changes; None if that is not known. `captured`: the columns that
-    are read. `key`: the columns of the key, which is that of `index`. Both are in lower case.
-    `strict`: an ALTER fails for values that do not fit. `text_keys`: the columns of the key that
-    are written as texts.
+    `known`: the table before the changes; None if that is not known. `table`: that with the key by
+    which rows were read. `captured`: the columns that are read, in lower case. `strict`: an ALTER
+    fails for values that do not fit. `text_keys`: the columns of the key that are written as texts.
     """
+    key, index = [column.name.lower() for column in table.key], table.index
     if changes.rows:
         return Refusal(f"it {changes.rows[0]}")
     if index.lower() in map(str.lower, changes.dropped_indexes):
@@ -160,11 +159,8 @@ def _converted(
     return None
 
 
-def altered(changes: Alteration, before: TableDefinition, complete: bool) -> TableDefinition | None:
-    """The table after the changes; None if that is not certain.
-
-    `complete`: `before` has all columns, so that the order of the columns is certain, too.
-    """
+def altered(changes: Alteration, before: TableDefinition) -> TableDefinition | None:
+    """The table after the changes; None if that is not certain."""
     columns = {former.name.lower(): former for former in before.columns}
     renamed: set[str] = set()
     moved: list[tuple[str, MySqlColumn, str | None]] = []
@@ -180,9 +176,7 @@ def altered(changes: Alteration, before: TableDefinition, complete: bool) -> Tab
             continue
         # A statement's names are those of before it, also where columns swap theirs.
         if old is None or change.old in gone:
-            if complete:
-                return None
-            continue
+            return None
         if name != change.old:
             if name in columns:
                 return None
@@ -198,8 +192,6 @@ def altered(changes: Alteration, before: TableDefinition, complete: bool) -> Tab
         # Columns of the statement, too, whatever character set it gives them.
         result = {name: _convert(column, charset) for name, column in result.items()}
         moved = [(name, _convert(column, charset), after) for name, column, after in moved]
-    if not complete:
-        moved = [(name, column, None) for name, column, _ in moved]
     return _placed(before, list(result.items()), moved, renamed, charset)
 
 

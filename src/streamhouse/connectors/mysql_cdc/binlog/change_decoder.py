@@ -9,10 +9,8 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     HEADER,
     PARTIAL_UPDATE,
-    QUERY,
     STATEMENTS,
     TABLE_MAP,
-    query_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn, logged_columns
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
@@ -23,8 +21,6 @@ from streamhouse.mysql.position import START_AGAIN, BinlogPosition
 from streamhouse.mysql.table import TableDefinition
 from streamhouse.mysql.values.types import MySqlColumn
 
-TRANSACTION_CONTROL = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
-"""The SQL text of QUERY events that nearly every transaction has; they concern no table."""
 _MAP_BODY = HEADER.size + 8
 """Where the names start in a TABLE_MAP event: after the table's id and flags."""
 
@@ -156,10 +152,10 @@ class TablesDecoder:
     def _check_statement(
         self, kind: int, data: bytes, at: int, end: int, where: BinlogPosition
     ) -> None:
-        if kind == QUERY and query_of(data, at, end)[1] in TRANSACTION_CONTROL:
-            return
         server = self._captured.server
         statement = statement_of(kind, data, at, end, server.mariadb, server.ignores_case)
+        if statement is None:
+            return
         altered = {index for index, table in enumerate(self._all) if table.take(statement, where)}
         if altered:
             kept = self._by_table_id.items()

@@ -11,7 +11,12 @@ from typing import Any
 
 from pymysql.charset import charset_by_id
 
-from streamhouse.connectors.mysql_cdc.binlog.format.events import EXECUTE_LOAD_QUERY, HEADER
+from streamhouse.connectors.mysql_cdc.binlog.format.events import (
+    EXECUTE_LOAD_QUERY,
+    HEADER,
+    QUERY,
+    query_of,
+)
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import EffectKind, Effects, effects_of
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
     Kind,
@@ -22,6 +27,7 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
     tokens,
 )
 
+_TRANSACTION_CONTROL = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 _HEAD = struct.Struct("<IIBHH")
 _LOAD_HEAD_BYTES = 13
 _SQL_MODE, _CHARSET, _UPDATED_DATABASES, _PHASE = 1, 4, 12, 130
@@ -130,8 +136,13 @@ class Statement:
 
 def statement_of(
     kind: int, data: bytes, at: int, end: int, mariadb: bool, ignores_case: bool
-) -> Statement:
-    """The statement of the event at bytes `at` to `end` (exclusive), without its checksum."""
+) -> Statement | None:
+    """The statement of the event at bytes `at` to `end` (exclusive), without its checksum.
+
+    None for one that begins or ends a transaction, as nearly every transaction has them.
+    """
+    if kind == QUERY and query_of(data, at, end)[1] in _TRANSACTION_CONTROL:
+        return None
     thread, _, size, _, status = _HEAD.unpack_from(data, at + HEADER.size)
     start = at + HEADER.size + _HEAD.size
     if kind == EXECUTE_LOAD_QUERY:

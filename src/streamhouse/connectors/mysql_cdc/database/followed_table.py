@@ -15,49 +15,27 @@ from streamhouse.connectors.mysql_cdc.database.discovery import options_of
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.table import Server, TableDefinition
+from streamhouse.mysql.table import Server, Size, TableDefinition
 from streamhouse.mysql.values.dates import ZeroDates, text_keys
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.paimon.schema import types
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """The part of a table's definition that offsets have."""
+def offset_part(table: TableDefinition | None) -> dict[str, Any]:
+    """The part of an offset that describes a table; {} if its columns are not known.
 
-    columns: tuple[MySqlColumn, ...]
-    charset: str | None
-    hidden_in: tuple[tuple[str, int], ...] = ()
-
-
-def offset_part(table: TableDefinition | None, captured: CapturedTable) -> dict[str, Any]:
-    """The part of an offset that describes the columns; {} if they are not known.
-
-    It has all columns if row events identify them by their order, as where the server does not log
-    their names, else those that are read.
+    It lacks the names, so that it is the same for all tables with the same columns.
     """
-    if table is None:
-        return {}
-    read = {column.name.lower() for column in captured.columns}
-    columns = tuple(
-        column
-        for column in table.columns
-        if not captured.server.logs_names or column.name.lower() in read
-    )
-    part: dict[str, Any] = to_json(_Columns(columns, table.charset, table.hidden_in))
-    return part
+    return {} if table is None else to_json(replace(table, database="", name="", size=Size()))
 
 
 def table_at(part: Mapping[str, Any], table: TableDefinition) -> TableDefinition | None:
-    """The columns of `table` as of an offset; None if the offset does not have them."""
+    """The table as of an offset with this part; None if its columns are not known."""
     if not part:
         return None
-    known = from_json(_Columns, part)
-    names = {column.name.lower(): column for column in known.columns}
-    key = tuple(names.get(column.name.lower(), column) for column in table.key)
-    columns, charset, hidden = known.columns, known.charset, known.hidden_in
-    return replace(table, columns=columns, key=key, charset=charset, hidden_in=hidden)
+    known = from_json(TableDefinition, part)
+    return replace(known, database=table.database, name=table.name, size=table.size)
 
 
 _MILLIS, _MICROS = 3, 6

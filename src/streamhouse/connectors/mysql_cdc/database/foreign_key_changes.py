@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange
 from streamhouse.connectors.mysql_cdc.binlog.format.events import DELETES, UPDATES
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import MOST_BYTES, BatchDecoder
+from streamhouse.connectors.mysql_cdc.binlog.statements import DdlChange
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import FOREIGN_KEY, DatabaseProgress, Stale

@@ -22,8 +22,11 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
 )
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkConnections, ChunkReader
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
+from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
+    Chunk,
+    ChunkConnections,
+    ChunkReader,
+)
 from streamhouse.connectors.mysql_cdc.snapshot.keyless_reader import KeylessReader
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace
@@ -32,7 +35,6 @@ from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.table_errors import errors_of, naming
-from streamhouse.mysql.values.types import key_of_value, to_values
 from streamhouse.paimon.write.bucket_hash import row_hashes
 
 DIVIDED_BYTES = 4 * 1024 * 1024
@@ -253,20 +255,14 @@ class SnapshotFilter:
     """Selects the rows with keys up to `up_to`; a `RowSelection`."""
 
     def __init__(self, captured: CapturedTable, up_to: KeyJson) -> None:
-        self._columns = [(column, captured.date_reading(column)) for column in captured.table.key]
-        names = [column.name for column in captured.columns]
-        self.key_indexes = [names.index(column.name) for column in captured.table.key]
-        self._up_to = up_to
+        self._captured, self._up_to = captured, up_to
+        self.key_indexes = captured.key_indexes
         self._space = KeySpace(captured.table)
         self._session = Session(captured.options)
 
     def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Which rows the snapshot has read; `columns`: those of the key."""
-        values = [
-            [key_of_value(column, value, reading) for value in to_values(column, array)]
-            for (column, reading), array in zip(self._columns, columns, strict=True)
-        ]
-        keys: list[KeyJson] = list(zip(*values, strict=True))
+        keys = self._captured.keys(columns)
         some = list(dict.fromkeys(keys))
         within = self._space.within(some, None, self._up_to, self._session)
         selected = dict(zip(some, within, strict=True))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
-from streamhouse.mysql.position import SHARDS, BinlogPosition, BinlogState, KeyJson
+from streamhouse.mysql.position import BinlogPosition, BinlogState, KeyJson
 from streamhouse.mysql.table import PRIMARY
 from streamhouse.source import Offset
 
@@ -40,7 +40,7 @@ class Shard(NamedTuple):
     key: str = PRIMARY
 
 
-_SCHEMAS = "schemas"
+_SHARDS, _SCHEMAS = "shards", "schemas"
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,13 @@ class DatabaseProgress:
         offset |= {**offset.pop("position"), **offset.pop("binlog_state", {})}
         if self.shards:
             schemas: list[Any] = []
-            offset[SHARDS], offset[_SCHEMAS] = {}, schemas
+            offset[_SHARDS], offset[_SCHEMAS] = {}, schemas
             for id, (database, name, key) in self.shards.items():
                 own = self.columns.get(id, {})
                 if own not in schemas:
                     schemas.append(own)
                 keys = [] if key == PRIMARY else [key]
-                offset[SHARDS][id] = [database, name, schemas.index(own), *keys]
+                offset[_SHARDS][id] = [database, name, schemas.index(own), *keys]
         return offset
 
     @staticmethod
@@ -105,7 +105,7 @@ class DatabaseProgress:
         """The progress at an offset; None before the first batch."""
         if "file" not in offset:
             return None
-        shards: Mapping[str, list[Any]] = offset.get(SHARDS, {})
+        shards: Mapping[str, list[Any]] = offset.get(_SHARDS, {})
         parts = {
             "position": offset,
             "binlog_state": offset,

@@ -66,8 +66,8 @@ class ShardTables:
     `tables`: None for the one table that the options name. `columns`: those of the declared table,
     without METADATA; None: all, which must be the same in all tables. If a table lacks a nullable
     column that another table has, it is null in its rows. `found`: the tables found so far, also
-    those that cannot be read. `is_one`: there is one table, which is no shard. Driver only; raises
-    `TableError` if there is no table.
+    those that cannot be read; `followed`: those described so far. `is_one`: there is one table,
+    which is no shard. Driver only; raises `TableError` if there is no table.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ShardTables:
         self.found = {shard.names: shard for shard in self._found()}
         if not self.found:
             raise self._none()
-        self._followed: dict[TableNames, FollowedTable] = {}
+        self.followed: dict[TableNames, FollowedTable] = {}
         self._discovered = time.monotonic()
 
     @functools.cached_property
@@ -135,10 +135,10 @@ class ShardTables:
     def _described(self, found: Iterable[FoundTable]) -> list[FollowedTable]:
         tables = []
         for shard in found:
-            if shard.names not in self._followed:
+            if shard.names not in self.followed:
                 id = ONE if self.is_one else ".".join(quote(name) for name in shard.names)
-                self._followed[shard.names] = self._followed_by(id, shard, self.like)
-            tables.append(self._followed[shard.names])
+                self.followed[shard.names] = self._followed_by(id, shard, self.like)
+            tables.append(self.followed[shard.names])
         return tables
 
     def _discover(self) -> None:
@@ -190,10 +190,9 @@ class ShardTables:
 
     def zone(self) -> str:
         """The server's time zone, if a column needs it; else UTC."""
-        if self._options.server_time_zone is not None:
-            return self._options.server_time_zone
         selected = self._selected(self.like.definition)
-        return server_zone(self._session, selected, "the option 'server-time-zone'")
+        option = "the option 'server-time-zone'"
+        return server_zone(self._session, self._options, selected, option)
 
     def _none(self) -> TableError:
         """The error if no table is selected."""

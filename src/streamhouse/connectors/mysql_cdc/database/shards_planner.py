@@ -12,6 +12,7 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
+from streamhouse.connectors.mysql_cdc.database.discovery import options_of
 from streamhouse.connectors.mysql_cdc.database.followed_table import (
     FollowedTable,
     offset_part,
@@ -48,11 +49,10 @@ class ShardsPlanner(TablesPlanner):
         # Offsets say whether rows of before are read: `parts` is also asked for all of them.
         super().__init__(options, session, server, relay)
         self._shards = shards
-        self._captured: dict[tuple[str, Path | None], CapturedTable] = {}
 
     def captured_tables(self) -> list[CapturedTable]:
         """The tables of the batches planned so far."""
-        return list(self._captured.values())
+        return [self._captured_table(table) for table in self._shards.followed.values()]
 
     def tables_of(self, progress: DatabaseProgress) -> Tables:
         names = [(database, name) for database, name, _ in progress.shards.values()]
@@ -131,13 +131,6 @@ class ShardsPlanner(TablesPlanner):
     def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
         return replace(super()._position(progress, table), table=self._known(progress, table))
 
-    def _captured_table(self, table: FollowedTable) -> CapturedTable:
-        relay = self._relay if self._relays([table]) else None
-        if (table.id, relay) not in self._captured:
-            captured = table.captured_table(self._options, self._server, relay)
-            self._captured[table.id, relay] = captured
-        return self._captured[table.id, relay]
-
     # -- columns; docs/decisions/140-statements-in-the-binlog.md says why
 
     def _columns_now(
@@ -146,10 +139,7 @@ class ShardsPlanner(TablesPlanner):
         """The columns of tables for an offset at a position; {} for those that are not known."""
         tables = list(tables)
         found = self._current_if_unaltered(tables, position)
-        return {
-            table.id: offset_part(found.get(table.full_name), self._captured_table(table))
-            for table in tables
-        }
+        return {table.id: offset_part(found.get(table.full_name)) for table in tables}
 
     def _known(self, progress: DatabaseProgress, table: FollowedTable) -> TableDefinition | None:
         """The table as of an offset; None if that is not known.
@@ -158,14 +148,13 @@ class ShardsPlanner(TablesPlanner):
         are the table's current ones, if it was not altered since. If it was, and the server logs no
         names of columns, raises `SchemaChangeError`.
         """
-        captured = self._captured_table(table)
-        known = table_at(progress.columns.get(table.id, {}), captured.table)
+        known = table_at(progress.columns.get(table.id, {}), table.definition)
         if known is not None or self._server.logs_names:
             return known
         known = self._current_if_unaltered([table], progress.position).get(table.full_name)
         if known is None:
             raise SchemaChangeError(
-                f"MySQL table {captured.table.full_name} was altered after {progress.position}, "
+                f"MySQL table {table.full_name} was altered after {progress.position}, "
                 "and the server logs no names of columns; set binlog_row_metadata = FULL, and "
                 f"{START_AGAIN}"
             )
@@ -187,7 +176,7 @@ class ShardsPlanner(TablesPlanner):
                     known = (
                         known if current is None else replace(current, hidden_in=known.hidden_in)
                     )
-                columns[id] = offset_part(known, captured)
+                columns[id] = offset_part(known)
         missing = [table for id, table in tables.items() if not columns.get(id)]
         return columns | (self._columns_now(end, missing) if missing else {})
 
@@ -210,9 +199,8 @@ class ShardsPlanner(TablesPlanner):
         found: list[FollowedTable] = []
         for table in tables:
             try:
-                current[table.full_name] = load_table(
-                    self._session, self._captured_table(table).options
-                )
+                options = options_of(self._options, table.names)
+                current[table.full_name] = load_table(self._session, options)
                 found.append(table)
             except TableError:
                 continue
@@ -225,12 +213,6 @@ class ShardsPlanner(TablesPlanner):
             ):
                 current.pop(event.name, None)
         return current
-
-    # -- the relay log
-
-    def relay_folder(self, progress: DatabaseProgress) -> Path | None:
-        """The folder of the relay log, if that has the changes of all tables."""
-        return self._relay if self._relays(self.tables_of(progress).values()) else None
 
 
 def _by_id(tables: Iterable[FollowedTable]) -> dict[str, FollowedTable]:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TRANSACTION_CONTROL
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, RawEvent
-from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY, query_of
+from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
@@ -140,16 +139,19 @@ class StatementLog:
     def _statements(self, event: RawEvent, trailer: int) -> list[tuple[Statement, CapturedTable]]:
         """The statement of an event, with each table that it concerns."""
         _, kind, size, _, data, at, _ = event
-        end = at + size - trailer
-        if kind != QUERY or query_of(data, at, end)[1] in TRANSACTION_CONTROL:
+        if kind != QUERY:
             return []
-        server = self._tables[0].server
+        server, end = self._tables[0].server, at + size - trailer
         statement = statement_of(kind, data, at, end, server.mariadb, server.ignores_case)
-        return [
-            (statement, table)
-            for table in self._tables
-            if statement.concerns(table.parsed_name) or statement.hides(table.parsed_name)
-        ]
+        return (
+            []
+            if statement is None
+            else [
+                (statement, table)
+                for table in self._tables
+                if statement.concerns(table.parsed_name) or statement.hides(table.parsed_name)
+            ]
+        )
 
     def _affected(
         self,

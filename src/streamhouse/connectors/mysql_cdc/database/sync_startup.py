@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChanges
+from streamhouse.connectors.mysql_cdc.binlog.statements import DdlChanges
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress

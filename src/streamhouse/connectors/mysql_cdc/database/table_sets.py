@@ -17,7 +17,6 @@ from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTab
 from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
 from streamhouse.durable_files import read_json, replace_json
 from streamhouse.mysql.metadata import TableNames
-from streamhouse.source import Offset
 
 _FOLDER = "tables"
 
@@ -33,8 +32,7 @@ class TableSet:
     `former`: the names of tables that an earlier set had and a later one did not. `unread`: the
     targets of which the batches before it lack rows, so that the next one reads them again.
     `created`: the columns and keys of targets that the sync creates before it follows their tables.
-    `server`: the address of MySQL. `start`: the offset at which a sync begins that starts in the
-    past; tables in its `gone` are not read before a statement creates them.
+    `server`: the address of MySQL.
     """
 
     number: int
@@ -45,7 +43,6 @@ class TableSet:
     unread: Names = frozenset()
     created: Mapping[str, Shape] = field(default_factory=dict)
     server: str = ""
-    start: Offset = field(default_factory=dict)
 
     def by_names(self) -> dict[TableNames, FollowedTable]:
         """The tables by their names in MySQL."""
@@ -95,7 +92,6 @@ class TableSets:
         zone: str | None = None,
         unread: Collection[str] = (),
         created: Mapping[str, Shape] | None = None,
-        start: Offset | None = None,
     ) -> TableSet:
         """Write the next table set; what is None is as in the latest one."""
         latest, by_id = self.latest(), {table.id: table for table in tables}
@@ -110,7 +106,6 @@ class TableSets:
             frozenset(unread),
             latest.created if created is None else created,
             self.server,
-            start or latest.start,
         )
         replace_json(self._folder / str(number), to_json(made))
         return made

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -23,7 +23,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress,
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, StatementLog
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, split
+from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import Chunk, split
 from streamhouse.errors import AlteredTableError, DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
@@ -114,10 +114,6 @@ class TablesPlanner(ABC):
             raise error
         return {}
 
-    @abstractmethod
-    def _captured_table(self, table: FollowedTable) -> CapturedTable:
-        """What readers of the binlog need of a table."""
-
     def _followed(
         self, before: DatabaseProgress, group: Sequence[FoundStatement]
     ) -> DatabaseProgress:
@@ -129,6 +125,10 @@ class TablesPlanner(ABC):
     ) -> DatabaseProgress:
         """The end of a batch of changes, without statements about tables."""
         return self._advanced(before, end)
+
+    def _captured_table(self, table: FollowedTable) -> CapturedTable:
+        """What readers of the binlog need of a table."""
+        return table.captured_table(self._options, self._server, self._relay)
 
     def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
         return TablePosition(progress.position, progress.binlog_state, table.definition)
@@ -295,16 +295,10 @@ class TablesPlanner(ABC):
     def relay_log(self, progress: DatabaseProgress) -> RelayView | None:
         """The relay log, if it has the changes of all tables after a batch."""
         view = log_view(self._relay)
-        begin = view.begin()
-        usable = self._stop_at is None and progress.binlog_state.skip is None
-        if not usable or begin is None or progress.position < begin:
+        if view.state() is None or self._stop_at is not None or progress.binlog_state.skip:
             return None
-        return view if self._relays(self.tables_of(progress).values()) else None
-
-    def _relays(self, tables: Iterable[FollowedTable]) -> bool:
-        """Whether the relay log has the tables' changes."""
-        state = log_view(self._relay).state()
-        return state is not None and all(table.full_name in state.changed for table in tables)
+        names = [table.full_name for table in self.tables_of(progress).values()]
+        return view if view.has_changes(names, progress.position) else None
 
     def _next_statements(
         self, before: DatabaseProgress, end: BinlogPosition

@@ -9,7 +9,6 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
-    TRANSACTION_CONTROL,
     folded_names,
     names_of,
     table_id,
@@ -18,12 +17,10 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     HEADER,
     PARTIAL_UPDATE,
-    QUERY,
     ROWS,
     STATEMENTS,
     TABLE_MAP,
     PositionTracker,
-    query_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
 from streamhouse.connectors.mysql_cdc.binlog.query import statement_of
@@ -264,10 +261,10 @@ class _EventSelection:
 
     def _affected(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The tables that a statement concerns, or whose rows it may change."""
-        if kind == QUERY and query_of(data, at, end)[1] in TRANSACTION_CONTROL:
-            return _NONE
         # Keeps too many statements rather than too few: readers compare names as the server does.
         statement = statement_of(kind, data, at, end, self._server.mariadb, ignores_case=True)
+        if statement is None:
+            return _NONE
         names = {
             ".".join(table): TableName.parsed(*table, ignores_case=True) for table in self._tables
         }

@@ -7,24 +7,31 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import pymysql
 
+from streamhouse.connectors.base import SharingSource
+from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS
-from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, reset_error
+from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position, log_files, reset_error
+from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
+from streamhouse.connectors.mysql_cdc.json_records import from_json
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.errors import DataLossError, StreamhouseError
-from streamhouse.mysql.connection import Backoff, Session, is_lost, readable
+from streamhouse.mysql.connection import Backoff, Session, is_lost, readable, start_session
 from streamhouse.mysql.metadata import TableNames
-from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.options import MySqlOptions, parse
+from streamhouse.mysql.position import BinlogPosition, BinlogState, position_of
 from streamhouse.mysql.table import Server, check_server
+from streamhouse.source import Offset
 from streamhouse.work_folder import work_folder
 
 log = logging.getLogger("streamhouse.mysql")
@@ -230,13 +237,6 @@ class Relay:
             self._stopped.wait(_FULL_S)
 
 
-def own_folder(root: Path) -> tuple[Path, ExitStack]:
-    """A new folder that is removed when the stack is closed, or after this process has died."""
-    root.mkdir(parents=True, exist_ok=True)
-    held = ExitStack()
-    return Path(held.enter_context(work_folder("log-", str(root)))), held
-
-
 def relay_startup(
     session: Session,
     server: Server,
@@ -272,3 +272,129 @@ def relay_startup(
         return first, current
     near = [at for at in behind if between(at, current) <= most_bytes]
     return near[0] if near else current, None
+
+
+_LOGIN = attrgetter("hostname", "port", "username", "password", "tls", "server_ids")
+"""What the options of two sources share that can read by one connection."""
+
+
+@dataclass(frozen=True)
+class _Resumed:
+    """Where a source goes on at the start, whose last offset may be of another server."""
+
+    source: SharingSource
+    offset: Offset
+    position: BinlogPosition | None
+    gtids: str | None = None
+
+    def now(self) -> BinlogPosition | None:
+        """The position of the source now."""
+        last = self.source.last_offset
+        return self.position if last == self.offset else position_of(last)
+
+
+class Relays:
+    """Starts the relays of a pipeline, limits the size of their logs, and raises their errors.
+
+    `tables_of`: finds the tables that a source reads, by its options and last offset.
+    """
+
+    def __init__(self, tables_of: Callable[[MySqlOptions, Offset], Sequence[TableNames]]) -> None:
+        self._tables_of = tables_of
+        self._running: list[tuple[Relay, Sequence[_Resumed]]] = []
+
+    def start(self, sources: Sequence[SharingSource]) -> None:
+        """Start a relay for each MySQL server of `sources`, and let the sources use it."""
+        groups: dict[tuple[object, ...], list[tuple[SharingSource, MySqlOptions]]] = {}
+        for source in sources:
+            assert source.source_spec is not None
+            options = parse(source.source_spec.options)
+            if options.relay_bytes and options.startup_mode != "snapshot":
+                groups.setdefault(_LOGIN(options), []).append((source, options))
+        for group in groups.values():
+            self.start_relay([source for source, _ in group], [options for _, options in group])
+
+    def step(self) -> None:
+        """Raise the error of a relay, if any; let relays drop events that no query needs."""
+        for relay, resumed in self._running:
+            relay.check()
+            positions = [one.now() for one in resumed]
+            known = [position for position in positions if position is not None]
+            relay.needed_from(min(known) if len(known) == len(positions) else None)
+
+    def close(self) -> None:
+        """Stop all relays and remove their logs."""
+        relays, self._running = self._running, []
+        for relay, _ in relays:
+            relay.close()
+
+    def follow(self, tables: Sequence[TableNames]) -> None:
+        """Keep the changes of more tables, too, in events that arrive after this call."""
+        for relay, _ in self._running:
+            relay.follow(tables)
+
+    def start_relay(
+        self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
+    ) -> None:
+        """Start the relay of sources with these options, which name one server."""
+        # One connection waits for the server; all others follow once it has succeeded.
+        with closing(
+            start_session(options[0], all(source.last_offset for source in sources))
+        ) as session:
+            resumed = _resumed(session, sources, options)
+        tables = {
+            table: None
+            for source, given in zip(sources, options, strict=True)
+            for table in self._tables_of(given, source.last_offset)
+        }
+        known = [one.position for one in resumed if one.position is not None]
+        max_bytes = max(of_source.relay_bytes for of_source in options)
+        all_known = len(known) == len(resumed)
+        gtids = {one.position: one.gtids for one in resumed if one.position and one.gtids}
+        root, held = sources[0].checkpoint_path.parent / FOLDER, ExitStack()
+        root.mkdir(parents=True, exist_ok=True)
+        # Removed with the relay, or after this process has died.
+        folder = Path(held.enter_context(work_folder("log-", str(root))))
+        relay = Relay(
+            options[0],
+            list(tables),
+            folder,
+            known,
+            max_bytes,
+            all_known=all_known,
+            gtids=gtids,
+            held=held,
+        )
+        self._running.append((relay, resumed))
+        relay.start()
+        for source in sources:
+            source.use_shared(folder)
+
+
+def _resumed(
+    session: Session, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
+) -> list[_Resumed]:
+    """Where the sources resume or begin."""
+    binlog = BinlogInspector(session, options[0], check_server(session, options[0]))
+    found = []
+    for source, own in zip(sources, options, strict=True):
+        last = source.last_offset
+        position, state = _startup_position(last, own), from_json(BinlogState, last)
+        moved = position_on_other_server(binlog, state, own.name)
+        if moved is not None:
+            position, state = moved
+        found.append(_Resumed(source, last, position, state.gtids))
+    return found
+
+
+def _startup_position(offset: Offset, options: MySqlOptions) -> BinlogPosition | None:
+    """Where a source resumes or begins; None if that is not known yet."""
+    if offset:
+        return position_of(offset)
+    searched = options.startup_gtids is not None or options.skip_events or options.skip_rows
+    if options.startup_mode == "specific-offset" and not searched:
+        return options.startup_position
+    if options.startup_mode == "earliest-offset":
+        with closing(Session(options)) as session:
+            return earliest_position(session)
+    return None

@@ -7,7 +7,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -160,6 +160,13 @@ class RelayView:
             return segments(self.folder)[0].start
         except (OSError, IndexError):
             return None
+
+    def has_changes(self, tables: Iterable[str], start: BinlogPosition) -> bool:
+        """Whether the log has all changes of tables, named `database.table`, from a position on."""
+        begin, state = self.begin(), self.state()
+        if begin is None or state is None or start < begin:
+            return False
+        return all(name in state.changed for name in tables)
 
     def reaches(self, end: BinlogPosition) -> bool:
         """Whether the log reaches `end` within 10 s; waits until it does."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,6 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     changed_rows,
     open_reader,
 )
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, chunk_select
 from streamhouse.errors import ConnectError
 from streamhouse.mysql.connection import Backoff, Session, close_quietly, connect, retried, run
 from streamhouse.mysql.keys import KeySpace, check_key, escaped, key_select
@@ -37,7 +37,79 @@ from streamhouse.mysql.pending_commits import await_commits
 from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
 from streamhouse.mysql.values.rows import RowWriter
-from streamhouse.mysql.values.types import from_values, key_of_text, key_of_value, to_values
+from streamhouse.mysql.values.types import from_values, key_of_text, quote, to_values
+
+_TRANSACTION_ROWS = 65_536
+"""About how many rows to read in one transaction, if chunks are smaller."""
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The rows with a key greater than `low` and up to `high`; None: no bound."""
+
+    low: KeyJson | None
+    high: KeyJson | None
+
+
+def split(
+    session: Session, captured: CapturedTable, keys: Chunk, size: int, most: int | None = None
+) -> list[Chunk]:
+    """Split a range of keys into chunks of about `size` rows, in order; up to `most` of them.
+
+    The last one of the range may have fewer rows, perhaps none. A table without a key is one chunk.
+    """
+    if not captured.table.key:
+        return [keys]
+    chunks: list[Chunk] = []
+    low = keys.low
+    while most is None or len(chunks) < most:
+        end = _last_key(session, captured, Chunk(low, keys.high), size) or keys.high
+        chunks.append(Chunk(low, end))
+        if end == keys.high:
+            break
+        low = end
+    return chunks
+
+
+def _last_key(session: Session, captured: CapturedTable, keys: Chunk, size: int) -> KeyJson | None:
+    """The key of the row number `size` in a range of keys; None if the range has fewer rows."""
+    space = KeySpace(captured.table)
+    limit = f"LIMIT 1 OFFSET {size - 1}"
+    rows = session.rows(*chunk_select(captured, space.selects, keys, limit), raw=True)
+    return space.key(rows[0]) if rows else None
+
+
+def grouped(items: Sequence[_Item], most: int) -> list[Sequence[_Item]]:
+    """The items in up to `most` groups of about the same size, in order."""
+    count = max(1, min(most, len(items)))
+    bounds = [len(items) * i // count for i in range(count + 1)]
+    return [items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def joined(chunks: Sequence[Chunk], size: int) -> list[Chunk]:
+    """The same range of keys in fewer chunks, for fewer transactions; `size`: rows per chunk."""
+    step = max(1, _TRANSACTION_ROWS // size)
+    groups = [chunks[first : first + step] for first in range(0, len(chunks), step)]
+    return [Chunk(group[0].low, group[-1].high) for group in groups]
+
+
+def chunk_select(
+    captured: CapturedTable, columns: str, chunk: Chunk, limit: str = ""
+) -> tuple[str, list[Any]]:
+    """The SELECT of a chunk's rows in the order of the key, with its arguments.
+
+    `columns`: SQL with doubled percent signs.
+    """
+    table, keys = captured.table, KeySpace(captured.table)
+    name = escaped(f"{quote(table.database)}.{quote(table.name)}")
+    condition, arguments = keys.condition(chunk.low, chunk.high)
+    sql = (
+        f"SELECT {columns} FROM {name} FORCE INDEX ({escaped(quote(table.index))}) "
+        f"WHERE {condition} ORDER BY {keys.names} {limit}"
+    )
+    return (sql if arguments else sql % ()), arguments
+
 
 _VISIBLE_SECONDS = 30.0
 Row: TypeAlias = tuple[Any, ...]
@@ -98,9 +170,7 @@ class ChunkReader:
         self._keys = KeySpace(captured.table)
         self._connections = connections
         self._session = self._connections.session
-        names = [column.name for column in captured.columns]
-        self._key_at = [names.index(column.name) for column in captured.table.key]
-        self._readings = [captured.date_reading(column) for column in captured.table.key]
+        self._key_at = captured.key_indexes
         self._rows_at_position: dict[KeyJson, Row | None] = {}
         self._changed_keys: list[pa.Array] | None = None
         self._reader: Reader | None = None
@@ -251,14 +321,9 @@ class ChunkReader:
             to_values(column, array)
             for column, array in zip(self._captured.columns, rows.columns, strict=True)
         ]
-        keys = [
-            [key_of_value(column, value, reading) for value in values[at]]
-            for column, at, reading in zip(
-                self._captured.table.key, self._key_at, self._readings, strict=True
-            )
-        ]
+        keys = self._captured.keys([rows.columns[at] for at in self._key_at])
         befores = rows.befores().to_pylist()
-        return zip(befores, zip(*keys, strict=True), zip(*values, strict=True), strict=True)
+        return zip(befores, keys, zip(*values, strict=True), strict=True)
 
     def _text_key(self, rows: Columns, index: int) -> KeyJson:
         columns = self._captured.table.key

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from streamhouse.connectors.mysql_cdc.binlog.ddl_change import ANY
+from streamhouse.connectors.mysql_cdc.binlog.statements import ANY
 from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.type_widening import widens
 from streamhouse.paimon.schema.validation.column_rules import name_conflict
-from streamhouse.runtime.sync.schema_changes import SchemaChanges
+from streamhouse.runtime.sync.options import SchemaChanges
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import (
     AddColumn,

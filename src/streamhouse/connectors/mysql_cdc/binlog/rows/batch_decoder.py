@@ -69,12 +69,6 @@ class LoggedTable:
             made.append(to_array(wire, column, context, captured))
         return made
 
-    @functools.cached_property
-    def key_indexes(self) -> list[int]:
-        """The indexes of the key's columns among the captured columns."""
-        names = [column.name for column in self.captured.columns]
-        return [names.index(column.name) for column in self.captured.table.key]
-
     def incomplete(self) -> ConnectError:
         """The error for an event that does not have all columns of its rows."""
         return ConnectError(
@@ -211,11 +205,10 @@ class _RunDecoder:
         except (ValueError, IndexError) as error:
             raise self._broken(str(error)) from None
         values = [images.columns[index] for index in table.indexes]
-        early = set(table.key_indexes) | set(() if selection is None else selection.key_indexes)
+        key = table.captured.key_indexes
+        early = set(key) | set(() if selection is None else selection.key_indexes)
         known = {index: table.arrays[index](block, values[index]) for index in sorted(early)}
-        kinds = self._row_kinds(
-            images.events, images.numbers, [known[p] for p in table.key_indexes]
-        )
+        kinds = self._row_kinds(images.events, images.numbers, [known[index] for index in key])
         seconds = block.words_at(self._starts, "<u4").astype(np.int64)[images.events]
         numbers = self._numbers[images.events] + images.numbers
         mask = images.numbers >= self._skipped[images.events]
