@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, choice, duration_ms, integer, memory_bytes, table_of
+from streamhouse.options import CONVERSIONS, choice, table_of
 from streamhouse.sql.options.renamed_options import dropped_option
 
 _TABLE = table_of(__package__, "table_options.toml")
@@ -84,35 +84,18 @@ def plain_values(options: Mapping[str, str]) -> dict[str, str]:
         kind = value_type(key)
         if kind == "STRING" and key != "bucket":
             return value
-        return value.strip() if kind in _CHECKS or key == "bucket" else value.strip().lower()
+        return value.strip() if kind in CONVERSIONS or key == "bucket" else value.strip().lower()
 
     return {key: plain(key, value) for key, value in options.items()}
 
 
 def _check_value(key: str, value: str) -> None:
     kind = value_type(key)
-    if kind in _CHECKS:
-        _CHECKS[kind](key, value)
+    if kind in CONVERSIONS:
+        CONVERSIONS[kind](key, value)
     elif kind != "STRING":
         word = re.sub(r"\(\d+\)", "(<length>)", value.strip().lower())
         choice(key, word, kind.split(" | "))
-
-
-def _number(key: str, value: str) -> None:
-    try:
-        float(value)
-    except ValueError:
-        raise OptionError(f"option '{key}': '{value}' is not a number") from None
-
-
-_CHECKS: Mapping[str, Callable[[str, str], object]] = {
-    "BOOLEAN": boolean,
-    "INT": integer,
-    "BIGINT": integer,
-    "DOUBLE": _number,
-    "MEMORY SIZE": memory_bytes,
-    "DURATION": duration_ms,
-}
 
 
 def is_known(key: str) -> bool:
