@@ -46,19 +46,6 @@ _REFUSED: Mapping[str, str] = _TABLE["refused"]
 
 A key that ends with a dot, or is followed by one, stands for all that begin so.
 """
-_HARMLESS = {
-    "debezium.skipped.operations": ("none", "t", ""),
-    "debezium.binary.handling.mode": ("none", "bytes"),
-}
-_ONLY = {
-    "schema-change.enabled": (
-        ("true",),
-        "statements that alter a table are followed; give a sync --schema-change-behavior ignore",
-    ),
-}
-"""Options without effect, with the only values that describe what this connector does."""
-
-
 WHERE = "mysql-cdc"
 OPTIONS = (*DeclaredOptions.of(__package__).options, *TLS_OPTIONS)
 KNOWN = frozenset(option.key for option in OPTIONS)
@@ -79,11 +66,12 @@ def without_effect(key: str) -> str | None:
 
 def refusal(key: str, value: str) -> str | None:
     """What to do instead of an option that would change rows, values or the server; else None."""
-    if key in _TLS or value.strip().lower() in _HARMLESS.get(key, ()):
+    if key in _TLS or value.strip().lower() in _TABLE["harmless"].get(key, ()):
         return None
-    if key in _ONLY:
-        values, instead = _ONLY[key]
-        return None if value.strip().lower() in values else f"{instead} (it is '{value}')"
+    only = _TABLE["only"].get(key)
+    if only is not None:
+        fits = value.strip().lower() in only["values"]
+        return None if fits else f"{only['instead']} (it is '{value}')"
     found = _refused(key)
     return None if found is None else _REFUSED[found]
 

@@ -13,30 +13,16 @@ from streamhouse.errors import OptionError
 from streamhouse.options import CONVERSIONS, choice, table_of
 from streamhouse.sql.options.renamed_options import dropped_option
 
-_TABLE = table_of(__package__, "table_options.toml")
-TYPES = {key: kind for kind, keys in _TABLE["by_type"].items() for key in keys.split()}
+TABLE = table_of(__package__, "table_options.toml")
+TYPES = {key: kind for kind, keys in TABLE["by_type"].items() for key in keys.split()}
 """The options by the type of their values; a list of values stands for itself."""
 CORE_KEYS = frozenset(TYPES)
-FLINK_KEYS = frozenset(_TABLE["flink"]["keys"].split())
+FLINK_KEYS = frozenset(TABLE["flink"]["keys"].split())
 """Options of the Flink connector, stored with a table since scripts written for Flink set them."""
-FIELD_TYPES: Mapping[str, str] = _TABLE["field"]
+FIELD_TYPES: Mapping[str, str] = TABLE["field"]
 """The options of a column, `fields.<column>.…`, by the type of their values."""
 FIELD = re.compile(r"fields\.(?P<columns>.+)\.(?P<what>[a-z-]+)")
-_PATTERNS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"file-index\.(bloom-filter|bitmap|bsi|range-bitmap)\..+",
-        r"(parquet|orc|avro|csv|json|lance|text)\..+",
-        r"blob-descriptor\..+",
-        r"(commit|tag)\.callback\..+\.param",
-        r"rocksdb\..+",
-        r"(btree-index|lumina)\..+",
-        r"metadata\.iceberg\..+",
-        r"properties\..+",
-        r"schema\.\d+\.(name|expr|data-type)",
-        r"schema\.watermark\.0\.(rowtime|strategy\.(expr|data-type))",
-    )
-)
+_PATTERNS = tuple(map(re.compile, TABLE["patterns"]))
 
 
 def check_table_options(options: Mapping[str, str], where: str) -> None:
