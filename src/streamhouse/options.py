@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -166,7 +166,7 @@ class OptionValues:
     A missing option has its default, else None. `before` precedes the keys in errors.
     """
 
-    declared: Iterable[Option]
+    declared: Collection[Option]
     given: Mapping[str, str]
     before: str = ""
 

@@ -45,7 +45,7 @@ class CacheOptions:
     @classmethod
     def parse(cls, table: Mapping[str, str], hint: Mapping[str, str]) -> CacheOptions:
         """Parse options; raises `OptionError` with the key for a value that is not allowed."""
-        return OptionValues(tuple(LOOKUP_OPTIONS.values()), {**table, **hint}).record(cls)
+        return OptionValues(LOOKUP_OPTIONS.values(), {**table, **hint}).record(cls)
 
 
 def size_text(count: int) -> str:
@@ -87,7 +87,7 @@ class RefreshRule:
                     options.pop(key, None)
         where = f"lookup of {table.name[-1]}"
         rule = next((options[key] for key in PARTITIONS if key in options), None)
-        values = OptionValues(tuple(LOOKUP_OPTIONS.values()), options)
+        values = OptionValues(LOOKUP_OPTIONS.values(), options)
         behind = values[PENDING]
         return cls(
             next((values[key] for key in INTERVALS if key in options), 0),

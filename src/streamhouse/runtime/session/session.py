@@ -40,7 +40,7 @@ class Settings(UserDict[str, str]):
 
     def value(self, key: str) -> Any:
         """An option as a value of its type; its default if it is not set."""
-        return OptionValues(tuple(SET_OPTIONS.values()), self)[key]
+        return OptionValues(SET_OPTIONS.values(), self)[key]
 
     def set(self, key: str, value: str) -> None:
         """Run SET; `OptionError` for an unknown option or value."""

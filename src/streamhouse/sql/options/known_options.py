@@ -86,5 +86,5 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
     options of the table itself (see `is_lookup_option`), which its connector checks.
     """
     join_options = {key: value for key, value in options.items() if is_lookup_option(key)}
-    OptionValues(tuple(LOOKUP_OPTIONS.values()), join_options).check(where)
+    OptionValues(LOOKUP_OPTIONS.values(), join_options).check(where)
     return [key for key in join_options if key in _LOOKUP["without_effect"]]
