@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
@@ -37,17 +37,47 @@ _DURATION_MS: dict[str, float] = {
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a connector's or a format's tables; docs and messages are generated from it.
+    """One option; checks, messages and docs are generated from it.
 
-    `type` is shown in the docs: `STRING`, `INT`, `BOOLEAN`, `DURATION`, `MEMORY SIZE`, or the
-    allowed values. `key` may contain `<column>` for the name of a column. `doc` is Markdown.
+    `type` is shown in the docs: `STRING`, `INT`, `BOOLEAN`, `DOUBLE`, `DURATION`, `MEMORY SIZE`, or
+    the allowed words. `key` may contain `<column>` for the name of a column, or end with `*`. `doc`
+    is Markdown. `minimum` is that of a number, a duration (ms) or a size (bytes). `needs` has the
+    options without which it has no effect, each with the value that it needs, or `*`; with
+    `paired`, it must be given with them.
     """
 
     key: str
     type: str
-    doc: str
+    doc: str = ""
     default: str | None = None
     required: bool = False
+    minimum: int | None = None
+    needs: Mapping[str, str] = field(default_factory=dict, compare=False)
+    paired: bool = False
+
+    def value(self, text: str, before: str = "") -> Any:
+        """A text as a value of the type: a duration in ms, a size in bytes, a word as declared.
+
+        `before` precedes the key in errors.
+        """
+        key, convert = before + self.key, CONVERSIONS.get(self.type)
+        if convert is not None:
+            return convert(key, text, *(() if self.minimum is None else (self.minimum,)))
+        if not self.type.startswith("`"):
+            return text
+        allowed = re.findall("`([^`]+)`", self.type)
+        spelt = {_plain(word): word for word in allowed}.get(_plain(text), text)
+        return choice(key, spelt, allowed)
+
+
+def _plain(word: str) -> str:
+    """A word without what its spellings differ in: `VERIFY_CA` is also `verify-ca`."""
+    return re.sub("[_-]", "", word.strip().lower())
+
+
+def options_of(table: Mapping[str, Mapping[str, Any]]) -> tuple[Option, ...]:
+    """The options that a table of a TOML file declares, by their keys."""
+    return tuple(Option(key, **entry) for key, entry in table.items())
 
 
 @dataclass(frozen=True)
@@ -89,10 +119,9 @@ class DeclaredOptions:
     def of(cls, package: str, name: str = "options.toml") -> DeclaredOptions:
         """Those of a package."""
         table = table_of(package, name)
-        options = (Option(key, **fields) for key, fields in table["options"].items())
-        metadata = (Metadata(key, **fields) for key, fields in table.get("metadata", {}).items())
+        metadata = (Metadata(key, **entry) for key, entry in table.get("metadata", {}).items())
         without_effect, earlier = table.get("without_effect", {}), table.get("earlier", {})
-        return cls(tuple(options), without_effect, earlier, tuple(metadata))
+        return cls(options_of(table["options"]), without_effect, earlier, tuple(metadata))
 
     def current(self, options: Mapping[str, str]) -> dict[str, str]:
         """The options that have an effect, under their current names, which take precedence."""
@@ -110,53 +139,74 @@ def no_effect(key: str, without_effect: Mapping[str, str]) -> str | None:
     """Why an option has no effect; None for other options. `x.*` stands for all beginning `x.`."""
     if key in without_effect:
         return without_effect[key]
-    return next(
-        (
-            why
-            for known, why in without_effect.items()
-            if known.endswith("*") and key.startswith(known[:-1])
-        ),
-        None,
-    )
+    return next((why for known, why in without_effect.items() if _matches(key, known)), None)
+
+
+def _matches(key: str, known: str) -> bool:
+    """Whether a key is a known one; one with `*` or `<column>` stands for all that begin so."""
+    beginning = re.split("[*<]", known)[0]
+    return key == known or (beginning != known and key.startswith(beginning))
+
+
+_Record = TypeVar("_Record")
+
+
+def of_option(key: str, default: Any = MISSING) -> Any:
+    """A field of a frozen record that `OptionValues.record` fills with the value of an option.
+
+    `default` is for records of other options. The `repr` hides secrets.
+    """
+    return field(default=default, repr=not is_secret(key), metadata={"option": key}, kw_only=True)
 
 
 @dataclass(frozen=True)
 class OptionValues:
     """The options that a table has, as values of their declared types.
 
-    A missing option has its default. `before` precedes the keys in errors.
+    A missing option has its default, else None. `before` precedes the keys in errors.
     """
 
-    declared: Iterable[Option]
+    declared: Collection[Option]
     given: Mapping[str, str]
     before: str = ""
 
     def __contains__(self, key: str) -> bool:
         return key in self.given
 
-    def text(self, key: str) -> str:
-        """The text of an option; empty if it is missing without a default."""
-        option = self._option(key)
-        return self.given.get(key, option.default or "")
+    def __getitem__(self, key: str) -> Any:
+        option = next(option for option in self.declared if option.key == key)
+        text = self.given.get(key, option.default)
+        return None if text is None else option.value(text, self.before)
 
-    def boolean(self, key: str) -> bool:
-        return boolean(self.before + key, self.text(key))
+    def record(self, kind: Callable[..., _Record], **others: Any) -> _Record:
+        """A record of a class with fields of `of_option`; `others` are its other fields."""
+        declared = {option.key for option in self.declared}
+        keys = {one.name: one.metadata.get("option") for one in fields(kind)}  # type: ignore[arg-type]
+        own = {name: self[key] for name, key in keys.items() if key in declared}
+        return kind(**own, **others)
 
-    def integer(self, key: str, minimum: int | None = None) -> int:
-        return integer(self.before + key, self.text(key), minimum)
+    def check(self, where: str) -> None:
+        """Raise `OptionError` for an option that is unknown, missing, wrong, or needs another."""
+        known = [option.key for option in self.declared]
+        unknown = [key for key in self.given if not any(_matches(key, one) for one in known)]
+        check_known(unknown, known, where)
+        for option in self.declared:
+            if option.required and option.key not in self.given:
+                raise OptionError(f"{where}: option '{option.key}' is missing; {option.doc}")
+            try:
+                self[option.key]
+                self._check_needs(option)
+            except OptionError as error:
+                raise OptionError(f"{where}: {error}") from None
 
-    def duration_ms(self, key: str, minimum: int = 0) -> int:
-        return duration_ms(self.before + key, self.text(key), minimum)
-
-    def choice(self, key: str) -> str:
-        """One of the words in the declared type, in any case."""
-        allowed = re.findall("`([^`]+)`", self._option(key).type)
-        text = self.text(key)
-        spelt = {word.lower(): word for word in allowed}.get(text.strip().lower(), text)
-        return choice(self.before + key, spelt, allowed)
-
-    def _option(self, key: str) -> Option:
-        return next(option for option in self.declared if option.key == key)
+    def _check_needs(self, option: Option) -> None:
+        for key, value in option.needs.items():
+            other = f"'{self.before}{key}'" + (f" = '{value}'" if value != "*" else "")
+            fits = key in self.given if value == "*" else self[key] == value
+            if option.key in self.given and not fits:
+                raise OptionError(f"option '{self.before}{option.key}' needs {other}")
+            if option.paired and fits and option.key not in self.given:
+                raise OptionError(f"{other} needs '{self.before}{option.key}'")
 
 
 def check_known(given: Iterable[str], known: Iterable[str], where: str) -> None:
@@ -188,12 +238,12 @@ def _with_unit(key: str, value: str, units: Mapping[str, float], what: str) -> i
 def integer(key: str, value: str, minimum: int | None = None) -> int:
     """An integer option, at least `minimum`."""
     try:
-        number = int(value)
+        whole = int(value)
     except ValueError:
         raise OptionError(f"option '{key}': '{value}' is not a whole number") from None
-    if minimum is not None and number < minimum:
-        raise OptionError(f"option '{key}': {number} is too small; the least is {minimum}")
-    return number
+    if minimum is not None and whole < minimum:
+        raise OptionError(f"option '{key}': {whole} is too small; the least is {minimum}")
+    return whole
 
 
 def boolean(key: str, value: str) -> bool:
@@ -238,7 +288,41 @@ _SIZES = {
 }
 
 
-def memory_bytes(key: str, value: str) -> int:
+def memory_bytes(key: str, value: str, minimum: int = 0) -> int:
     """Bytes of a size such as `256MB` or `1 gb`; as in Paimon, a KB has 1,024 bytes."""
     what = "a size; write a number and a unit, such as '256MB'"
-    return _with_unit(key, value, _SIZES, what)
+    size = _with_unit(key, value, _SIZES, what)
+    if size < minimum:
+        raise OptionError(f"option '{key}': '{value}' is too small; the least is {minimum} b")
+    return size
+
+
+def number(key: str, value: str) -> float:
+    """A number, which may have a fraction."""
+    try:
+        return float(value)
+    except ValueError:
+        raise OptionError(f"option '{key}': '{value}' is not a number") from None
+
+
+def share(key: str, text: str) -> float:
+    """A share of all, 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise OptionError(f"option '{key}': '{text}' is not a share from 0 to 1")
+    return value
+
+
+CONVERSIONS: Mapping[str, Callable[..., Any]] = {
+    "BOOLEAN": boolean,
+    "INT": integer,
+    "BIGINT": integer,
+    "DOUBLE": number,
+    "0 to 1": share,
+    "DURATION": duration_ms,
+    "MEMORY SIZE": memory_bytes,
+}
+"""How the texts of options are converted, by their types."""

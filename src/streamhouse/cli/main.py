@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from streamhouse.cli.errors import report, report_errors
+from streamhouse.options import table_of
 
 
 @dataclass(frozen=True)
@@ -32,24 +33,7 @@ class Command:
 
 
 COMMANDS = {
-    "run": Command("run", "Run a SQL script and its continuous queries."),
-    "sync": Command("mysql.sync", "Follow MySQL tables or databases into Paimon tables."),
-    "watch": Command("watch", "Print a table each time it changes."),
-    "query": Command("query", "Print the result of one SELECT."),
-    "serve": Command("servers.serve", "Serve tables and views over HTTP, live, with a web page."),
-    "export": Command("export", "Write a table or view to a file, once or on each change."),
-    "thrift": Command("servers.thrift", "Serve a warehouse over JDBC and ODBC, by Spark."),
-    "execute": Command("execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."),
-    "call": Command("call", "Run a procedure: compact, expire, tag, branch, roll back."),
-    "graph": Command("graph", "Draw a script's tables and queries."),
-    "pipelines": Command("pipelines", "List the pipelines of a warehouse."),
-    "state": Command("state", "List the rows that views keep between refreshes."),
-    "check": Command("mysql.check", "Check a MySQL server and its tables for mysql-cdc."),
-    "audit": Command("audit", "Recompute a view from its history, and compare."),
-    "replay": Command("replay", "Have queries read their bad records again."),
-    "repair": Command("repair", "Recompute a view, and write the differences."),
-    "setup": Command("setup", "Prepare Java parts; name missing system packages."),
-    "demo": Command("demo", "Run a demo pipeline with its own MariaDB."),
+    name: Command(**entry) for name, entry in table_of(__package__, "commands.toml").items()
 }
 
 

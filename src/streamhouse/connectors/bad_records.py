@@ -16,10 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.base import Option
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError, RecordError, TableError
-from streamhouse.options import choice
+from streamhouse.options import DeclaredOptions, of_option
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
@@ -27,22 +26,7 @@ from streamhouse.source import BAD_RECORDS, Offset, Source
 from streamhouse.sql.plan import Column
 
 FAIL, SKIP, TABLE = "fail", "skip", "table"
-MODES = (FAIL, SKIP, TABLE)
-_MODE, _TABLE = "bad-records", "bad-records.table"
-OPTIONS = (
-    Option(
-        _MODE, "`fail`, `skip`, `table`",
-        "what happens to a record that cannot be decoded, or whose values do not fit: the query "
-        "fails, or skips and counts it, or writes it into `bad-records.table`",
-        FAIL,
-    ),
-    Option(
-        _TABLE, "STRING",
-        "the Paimon table that gets bad records (dead-letter table), such as `shop.bad_orders`; "
-        "created if it does not exist",
-    ),
-)  # fmt: skip
-
+OPTIONS = DeclaredOptions.of(__package__, "bad_records.toml").options
 
 COLUMNS = (
     Column("source", "STRING"),
@@ -64,24 +48,15 @@ _READ_INTERVAL_S = 1.0
 class BadRecordOptions:
     """What happens to bad records; `table` is set if they are written into a table."""
 
-    mode: str = FAIL
-    table: str | None = None
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str], where: str) -> BadRecordOptions:
-        """Raises `OptionError`."""
-        mode, table = choice(_MODE, options.get(_MODE, FAIL), MODES), options.get(_TABLE)
-        if (table is not None) != (mode == TABLE):
-            verb = "needs" if mode == TABLE else "does not use"
-            raise OptionError(f"{where}: '{_MODE}' = '{mode}' {verb} '{_TABLE}'")
-        return cls(mode, table)
+    mode: str = of_option("bad-records", FAIL)
+    table: str | None = of_option("bad-records.table", None)
 
     def check_changes(self, where: str) -> None:
         """Raise `OptionError` if bad records of a changelog would be left out."""
         if self.mode != FAIL:
             raise OptionError(
-                f"{where}: '{_MODE}' = '{self.mode}' would leave out changes of rows, so the rows "
-                f"would be wrong from then on; leave it at '{FAIL}'"
+                f"{where}: 'bad-records' = '{self.mode}' would leave out changes of rows, so the "
+                f"rows would be wrong from then on; leave it at '{FAIL}'"
             )
 
 

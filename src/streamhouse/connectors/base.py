@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamhouse.errors import DataLossError, OptionError
 from streamhouse.options import Metadata as Metadata
 from streamhouse.options import Option as Option
-from streamhouse.options import check_known, no_effect
+from streamhouse.options import OptionValues, no_effect
 from streamhouse.source import Offset, Source
 from streamhouse.sql.plan import Capabilities, TableInfo
 
@@ -208,13 +208,9 @@ class Connector:
         """Raise `OptionError` for options or columns that a declared table cannot have.
 
         `options` excludes `connector` and the options without effect. An override that checks
-        values or columns calls this one first, which finds unknown and missing options.
+        columns, or options together, calls this one first.
         """
-        known = [option.key for option in self.options]
-        check_known(options, known, where)
-        for option in self.options:
-            if option.required and option.key not in options:
-                raise OptionError(f"{where}: option '{option.key}' is missing; {option.doc}")
+        OptionValues(self.options, options).check(where)
 
     def delivery(self, table: TableInfo, options: Mapping[str, str]) -> Delivery:
         """What the sink of this table guarantees; connects to nothing."""

@@ -9,7 +9,7 @@ over `'value.format' = 'json'`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
@@ -230,10 +230,7 @@ class FormatChoice:
 def declared_options(formats: Iterable[Format], before: str = "") -> tuple[Option, ...]:
     """The options of formats with their prefixes, as a connector declares them."""
     return tuple(
-        Option(
-            f"{before}{known.name}.{option.key}", option.type, option.doc, option.default,
-            option.required,
-        )
+        replace(option, key=f"{before}{known.name}.{option.key}")
         for known in formats
         for option in known.options
-    )  # fmt: skip
+    )

@@ -12,15 +12,9 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import BadRecord, Decoded, Format, RecordError
-from streamhouse.options import Option, OptionValues
+from streamhouse.options import DeclaredOptions, OptionValues
 from streamhouse.types import flink_type
 
-_OPTIONS = (
-    Option("charset", "STRING", "the encoding of a STRING column", "UTF-8"),
-    Option(
-        "endianness", "`big-endian`, `little-endian`", "the byte order of numbers", "big-endian"
-    ),
-)
 _NUMBERS = {
     pa.int8(): "b",
     pa.int16(): "h",
@@ -54,7 +48,7 @@ class RawCodec:
                 f"format raw cannot hold {flink_type(kind)} (column '{self._field.name}'); declare "
                 "it as BYTES, STRING, BOOLEAN or a number"
             )
-        self._charset = values.text("charset")
+        self._charset = values["charset"]
         try:
             codecs.lookup(self._charset)
         except LookupError:
@@ -62,7 +56,7 @@ class RawCodec:
                 f"option '{values.before}charset': '{self._charset}' is unknown; use 'UTF-8', "
                 "'ISO-8859-1' or another encoding that Python knows"
             ) from None
-        order, code = values.choice("endianness"), _NUMBERS.get(kind)
+        order, code = values["endianness"], _NUMBERS.get(kind)
         self._format = None if code is None else (">" if order == "big-endian" else "<") + code
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
@@ -110,4 +104,4 @@ class RawCodec:
         return bytes(value)
 
 
-FORMAT = Format("raw", _OPTIONS, RawCodec, RawCodec)
+FORMAT = Format("raw", DeclaredOptions.of(__package__, "raw.toml").options, RawCodec, RawCodec)

@@ -11,18 +11,9 @@ from dataclasses import dataclass, replace
 
 from streamhouse.errors import OptionError
 from streamhouse.lookup.partitions import PartitionRule
-from streamhouse.options import boolean, choice, duration_ms, integer, memory_bytes
+from streamhouse.options import OptionValues, of_option
+from streamhouse.sql.options.known_options import LOOKUP_OPTIONS
 from streamhouse.sql.plan import LookupJoin
-
-CACHES = ("AUTO", "FULL", "MEMORY", "PARTIAL")
-MEMORY_BYTES = 256 << 20
-CACHED_ROWS = 100_000
-RETENTION_MS = 3_600_000
-SHUFFLED_ROWS = 10_000
-
-_MEMORY = "lookup.cache-max-memory-size"
-_SHUFFLED = "lookup.bucket.shuffle-min-rows"
-
 
 INTERVALS = ("lookup.continuous.discovery-interval", "continuous.discovery-interval")
 BLACKLIST = "lookup.refresh.time-periods-blacklist"
@@ -31,7 +22,6 @@ PARTITION_INTERVAL = "lookup.dynamic-partition.refresh-interval"
 ASYNC = "lookup.refresh.async"
 PARTITION_ASYNC = "lookup.dynamic-partition.refresh.async"
 PENDING = "lookup.refresh.async.pending-snapshot-count"
-"""Options of a dimension that this module parses, from the hint or else from the table itself."""
 _MINUTE = "%Y-%m-%d %H:%M"
 
 
@@ -39,36 +29,23 @@ _MINUTE = "%Y-%m-%d %H:%M"
 class CacheOptions:
     """Paimon's `lookup.…` options of a dimension, and ours: the table's, overridden by a hint.
 
-    `cache` is one of `CACHES`. A process keeps at most `memory` bytes of a dimension in memory,
-    then `disk` bytes (None: no limit) in local files. The partial strategy caches at most `rows`
-    rows that it read by key; what is not used for `retention_ms` expires. Batches of fewer rows
-    than `shuffled_rows` are not shuffled by the buckets of a small dimension.
+    `cache` is AUTO, FULL, MEMORY or PARTIAL. A process keeps at most `memory` bytes of a dimension
+    in memory, then `disk` bytes (None: no limit) in local files. The partial strategy caches at
+    most `rows` rows that it read by key; what is not used for `retention_ms` expires. Batches of
+    fewer rows than `shuffled_rows` are not shuffled by the buckets of a small dimension.
     """
 
-    cache: str = "AUTO"
-    memory: int = MEMORY_BYTES
-    disk: int | None = None
-    rows: int = CACHED_ROWS
-    retention_ms: int = RETENTION_MS
-    shuffled_rows: int = SHUFFLED_ROWS
+    cache: str = of_option("lookup.cache", "AUTO")
+    memory: int = of_option("lookup.cache-max-memory-size", 256 << 20)
+    disk: int | None = of_option("lookup.cache-max-disk-size", None)
+    rows: int = of_option("lookup.cache-rows", 100_000)
+    retention_ms: int = of_option("lookup.cache-file-retention", 3_600_000)
+    shuffled_rows: int = of_option("lookup.bucket.shuffle-min-rows", 10_000)
 
     @classmethod
     def parse(cls, table: Mapping[str, str], hint: Mapping[str, str]) -> CacheOptions:
         """Parse options; raises `OptionError` with the key for a value that is not allowed."""
-        options = {**table, **hint}
-        defaults = cls()
-        disk = options.get("lookup.cache-max-disk-size")
-        return cls(
-            choice("lookup.cache", options.get("lookup.cache", defaults.cache).upper(), CACHES),
-            memory_bytes(_MEMORY, options.get(_MEMORY, str(defaults.memory))),
-            None if disk is None else memory_bytes("lookup.cache-max-disk-size", disk),
-            integer("lookup.cache-rows", options.get("lookup.cache-rows", str(defaults.rows)), 1),
-            duration_ms(
-                "lookup.cache-file-retention",
-                options.get("lookup.cache-file-retention", f"{defaults.retention_ms} ms"),
-            ),
-            integer(_SHUFFLED, options.get(_SHUFFLED, str(defaults.shuffled_rows)), 0),
-        )
+        return OptionValues(LOOKUP_OPTIONS.values(), {**table, **hint}).record(cls)
 
 
 def size_text(count: int) -> str:
@@ -110,15 +87,15 @@ class RefreshRule:
                     options.pop(key, None)
         where = f"lookup of {table.name[-1]}"
         rule = next((options[key] for key in PARTITIONS if key in options), None)
-        behind = integer(PENDING, options.get(PENDING, "5"), 1)
-        partition_async = options.get(PARTITION_ASYNC, "false")
+        values = OptionValues(LOOKUP_OPTIONS.values(), options)
+        behind = values[PENDING]
         return cls(
-            next((duration_ms(key, options[key]) for key in INTERVALS if key in options), 0),
-            _periods(options.get(BLACKLIST, ""), where),
+            next((values[key] for key in INTERVALS if key in options), 0),
+            _periods(values[BLACKLIST], where),
             None if rule is None else PartitionRule.parse(rule, table.partitioned_by, where),
-            duration_ms(PARTITION_INTERVAL, options.get(PARTITION_INTERVAL, "0")),
-            behind if boolean(ASYNC, options.get(ASYNC, "false")) else 0,
-            behind if boolean(PARTITION_ASYNC, partition_async) and rule is not None else 0,
+            values[PARTITION_INTERVAL],
+            behind if values[ASYNC] else 0,
+            behind if values[PARTITION_ASYNC] and rule is not None else 0,
         )
 
     @property

@@ -10,7 +10,7 @@ import random
 import re
 import zoneinfo
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from streamhouse.errors import OptionError
 from streamhouse.mysql.gtids import parse_gtids
@@ -18,16 +18,15 @@ from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.tls import OPTIONS as TLS_OPTIONS
 from streamhouse.mysql.tls import Tls, parse_tls
 from streamhouse.mysql.values.dates import OPTION as ZERO_DATES_OPTION
-from streamhouse.mysql.values.dates import ZERO_DATES, ZeroDates
+from streamhouse.mysql.values.dates import ZeroDates
 from streamhouse.mysql.values.types import zone_offset
 from streamhouse.options import (
     DeclaredOptions,
     OptionValues,
     by_key,
-    check_known,
     integer,
-    memory_bytes,
     no_effect,
+    of_option,
     required,
     table_of,
 )
@@ -47,24 +46,12 @@ _REFUSED: Mapping[str, str] = _TABLE["refused"]
 
 A key that ends with a dot, or is followed by one, stands for all that begin so.
 """
-_HARMLESS = {
-    "debezium.skipped.operations": ("none", "t", ""),
-    "debezium.binary.handling.mode": ("none", "bytes"),
-}
-_ONLY = {
-    "schema-change.enabled": (
-        ("true",),
-        "statements that alter a table are followed; give a sync --schema-change-behavior ignore",
-    ),
-}
-"""Options without effect, with the only values that describe what this connector does."""
-
-
 WHERE = "mysql-cdc"
 OPTIONS = (*DeclaredOptions.of(__package__).options, *TLS_OPTIONS)
 KNOWN = frozenset(option.key for option in OPTIONS)
 """Every option key that `mysql-cdc` understands."""
 _SPECIFIC = "scan.startup.specific-offset"
+_APPEND_ONLY = "scan.read-changelog-as-append-only.enabled"
 
 
 def without_effect(key: str) -> str | None:
@@ -79,11 +66,12 @@ def without_effect(key: str) -> str | None:
 
 def refusal(key: str, value: str) -> str | None:
     """What to do instead of an option that would change rows, values or the server; else None."""
-    if key in _TLS or value.strip().lower() in _HARMLESS.get(key, ()):
+    if key in _TLS or value.strip().lower() in _TABLE["harmless"].get(key, ()):
         return None
-    if key in _ONLY:
-        values, instead = _ONLY[key]
-        return None if value.strip().lower() in values else f"{instead} (it is '{value}')"
+    only = _TABLE["only"].get(key)
+    if only is not None:
+        fits = value.strip().lower() in only["values"]
+        return None if fits else f"{only['instead']} (it is '{value}')"
     found = _refused(key)
     return None if found is None else _REFUSED[found]
 
@@ -103,31 +91,31 @@ class MySqlOptions:
     `repr` hides the password.
     """
 
-    hostname: str
-    port: int
-    username: str
-    password: str = field(repr=False)
-    database: str
-    table: str
     server_ids: tuple[int, int] | None
-    server_time_zone: str | None
-    startup_mode: str
     startup_position: BinlogPosition | None
     startup_gtids: str | None
-    startup_timestamp_ms: int | None
-    skip_events: int
-    skip_rows: int
-    chunk_size: int
-    connect_timeout_ms: int
-    connect_retries: int | None
-    heartbeat_ms: int
-    relay_bytes: int
     tls: Tls
-    append_only: bool = False
-    online_schema_changes: bool = False
-    new_tables: bool = False
-    lock_timeout_ms: int = 60_000
-    zero_dates: ZeroDates = "CONVERT_TO_NULL"
+    hostname: str = of_option("hostname")
+    port: int = of_option("port")
+    username: str = of_option("username")
+    password: str = of_option("password")
+    database: str = of_option("database-name")
+    table: str = of_option("table-name")
+    server_time_zone: str | None = of_option("server-time-zone")
+    startup_mode: str = of_option("scan.startup.mode")
+    startup_timestamp_ms: int | None = of_option("scan.startup.timestamp-millis")
+    skip_events: int = of_option(f"{_SPECIFIC}.skip-events")
+    skip_rows: int = of_option(f"{_SPECIFIC}.skip-rows")
+    chunk_size: int = of_option("scan.incremental.snapshot.chunk.size")
+    connect_timeout_ms: int = of_option("connect.timeout")
+    connect_retries: int | None = of_option("connect.max-retries")
+    heartbeat_ms: int = of_option("heartbeat.interval")
+    relay_bytes: int = of_option("relay.max-size")
+    append_only: bool = of_option(_APPEND_ONLY)
+    online_schema_changes: bool = of_option("scan.parse.online.schema.changes.enabled")
+    new_tables: bool = of_option("scan.newly-added-table.enabled")
+    lock_timeout_ms: int = of_option(LOCK_TIMEOUT)
+    zero_dates: ZeroDates = of_option(ZERO_DATES_OPTION)
     where: str = "the options 'hostname' and 'port'"
     privileges: str = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.*"
 
@@ -157,90 +145,56 @@ class MySqlOptions:
         return random.randint(low, high)
 
 
-def parse(options: Mapping[str, str]) -> MySqlOptions:
-    """The checked options; raises `OptionError` with the option and its allowed values."""
-    effective = {key: value for key, value in options.items() if without_effect(key) is None}
+def parse(options: Mapping[str, str], named: str = WHERE) -> MySqlOptions:
+    """The checked options; raises `OptionError` with the option and its allowed values.
+
+    `named` is the connector, for errors.
+    """
     for key, value in options.items():
         instead = refusal(key, value)
         if instead is not None:
             raise OptionError(f"option '{key}' is not supported: {instead}")
-    check_known([key for key in effective if not key.startswith(DEBEZIUM)], KNOWN, WHERE)
-    values = OptionValues(OPTIONS, options)
-    values.boolean("scan.incremental.snapshot.enabled")
-    values.integer("scan.snapshot.fetch.size", 1)
-    mode = _startup_mode(values)
-    retries = "connect.max-retries"
-    return MySqlOptions(
-        hostname=required(options, "hostname", WHERE),
-        port=values.integer("port", 1),
-        username=required(options, "username", WHERE),
-        password=required(options, "password", WHERE),
-        database=required(options, "database-name", WHERE),
-        table=required(options, "table-name", WHERE),
-        server_ids=_server_ids(options.get("server-id")),
-        server_time_zone=_time_zone(options.get("server-time-zone")),
-        startup_mode=mode,
-        startup_position=_startup_position(options) if mode == "specific-offset" else None,
+    effective = {
+        key: value
+        for key, value in options.items()
+        if key in KNOWN or (without_effect(key) is None and not key.startswith(DEBEZIUM))
+    }
+    values = OptionValues(OPTIONS, effective)
+    values.check(named)
+    _check_time_zone(values["server-time-zone"])
+    return values.record(
+        MySqlOptions,
+        server_ids=_server_ids(values["server-id"]),
+        startup_position=_startup_position(values),
         startup_gtids=_startup_gtids(options),
-        startup_timestamp_ms=_startup_timestamp(options, mode),
-        skip_events=values.integer(f"{_SPECIFIC}.skip-events", 0),
-        skip_rows=values.integer(f"{_SPECIFIC}.skip-rows", 0),
-        chunk_size=values.integer("scan.incremental.snapshot.chunk.size", 1),
-        connect_timeout_ms=values.duration_ms("connect.timeout", 1),
-        connect_retries=values.integer(retries, 0) if retries in options else None,
-        heartbeat_ms=values.duration_ms("heartbeat.interval", 1),
-        relay_bytes=memory_bytes("relay.max-size", values.text("relay.max-size")),
         tls=parse_tls(options),
-        append_only=is_append_only(options),
-        online_schema_changes=values.boolean("scan.parse.online.schema.changes.enabled"),
-        new_tables=values.boolean("scan.newly-added-table.enabled"),
-        lock_timeout_ms=values.integer(LOCK_TIMEOUT, 1),
-        zero_dates=_zero_dates(values.text(ZERO_DATES_OPTION)),
     )
-
-
-def _zero_dates(value: str) -> ZeroDates:
-    spelled = {name.replace("_", ""): name for name in ZERO_DATES}
-    found = spelled.get(value.strip().upper().replace("_", ""))
-    if found is None:
-        raise OptionError(
-            f"option '{ZERO_DATES_OPTION}': '{value}' is not one of {', '.join(ZERO_DATES)}"
-        )
-    return found
 
 
 def is_append_only(options: Mapping[str, str]) -> bool:
     """Whether to read each change as an inserted row."""
-    return OptionValues(OPTIONS, options).boolean("scan.read-changelog-as-append-only.enabled")
+    return bool(OptionValues(OPTIONS, options)[_APPEND_ONLY])
 
 
-def _startup_mode(values: OptionValues) -> str:
-    key = "scan.startup.mode"
-    mode = values.choice(key)
-    for name in ("file", "pos", "gtid-set", "skip-events", "skip-rows"):
-        extra = f"{_SPECIFIC}.{name}"
-        if extra in values and mode != "specific-offset":
-            raise OptionError(f"option '{extra}' needs '{key}' = 'specific-offset'")
-    return mode
-
-
-def _startup_position(options: Mapping[str, str]) -> BinlogPosition | None:
-    if f"{_SPECIFIC}.gtid-set" in options:
+def _startup_position(values: OptionValues) -> BinlogPosition | None:
+    if values["scan.startup.mode"] != "specific-offset":
+        return None
+    if f"{_SPECIFIC}.gtid-set" in values:
         for name in ("file", "pos"):
-            if f"{_SPECIFIC}.{name}" in options:
+            if f"{_SPECIFIC}.{name}" in values:
                 raise OptionError(
                     f"option '{_SPECIFIC}.{name}' cannot be combined with "
                     f"'{_SPECIFIC}.gtid-set'; leave out one of them"
                 )
         return None
-    file = required(options, f"{_SPECIFIC}.file", WHERE)
+    file = required(values.given, f"{_SPECIFIC}.file", WHERE)
     if not file.rpartition(".")[2].isdigit():
         raise OptionError(
             f"option '{_SPECIFIC}.file': '{file}' is not a binlog file; "
             "write a name that SHOW BINARY LOGS lists, such as 'binlog.000003'"
         )
-    key = f"{_SPECIFIC}.pos"
-    return BinlogPosition(file, integer(key, required(options, key, WHERE), 4))
+    required(values.given, f"{_SPECIFIC}.pos", WHERE)
+    return BinlogPosition(file, values[f"{_SPECIFIC}.pos"])
 
 
 def _startup_gtids(options: Mapping[str, str]) -> str | None:
@@ -251,15 +205,6 @@ def _startup_gtids(options: Mapping[str, str]) -> str | None:
         return str(parse_gtids(options[key]))
     except ValueError as error:
         raise OptionError(f"option '{key}': {error}") from None
-
-
-def _startup_timestamp(options: Mapping[str, str], mode: str) -> int | None:
-    key = "scan.startup.timestamp-millis"
-    if mode == "timestamp":
-        return integer(key, required(options, key, WHERE), 0)
-    if key in options:
-        raise OptionError(f"option '{key}' needs 'scan.startup.mode' = 'timestamp'")
-    return None
 
 
 def _server_ids(value: str | None) -> tuple[int, int] | None:
@@ -276,7 +221,7 @@ def _server_ids(value: str | None) -> tuple[int, int] | None:
     return first, last
 
 
-def _time_zone(value: str | None) -> str | None:
+def _check_time_zone(value: str | None) -> None:
     if value is not None and zone_offset(value) is None:
         try:
             zoneinfo.ZoneInfo(value)
@@ -285,4 +230,3 @@ def _time_zone(value: str | None) -> str | None:
                 f"option 'server-time-zone': '{value}' is not a time zone; "
                 "write one such as 'UTC', 'Asia/Shanghai' or '+08:00'"
             ) from None
-    return value

@@ -11,9 +11,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from streamhouse.errors import OptionError
-from streamhouse.options import DeclaredOptions, boolean, choice
+from streamhouse.options import DeclaredOptions, OptionValues
 
-MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 _JDBC = "jdbc.properties."
 _DEBEZIUM = "debezium.database.ssl."
 _TRUST_STORE = f"{_JDBC}trustCertificateKeyStore"
@@ -134,8 +133,8 @@ def parse_tls(options: Mapping[str, str]) -> Tls:
 
 
 def _mode(options: Mapping[str, str]) -> str | None:
-    given = {key: options[key].strip().lower().replace("_", "-") for key in _MODE if key in options}
-    modes = {key: choice(key, mode, MODES) for key, mode in given.items()}
+    values = OptionValues(OPTIONS, options)
+    modes: dict[str, str] = {key: values[key] for key in _MODE if key in values}
     if len(set(modes.values())) > 1:
         (one, first), (two, second) = list(modes.items())[:2]
         raise OptionError(
@@ -144,16 +143,12 @@ def _mode(options: Mapping[str, str]) -> str | None:
         )
     for mode in modes.values():
         return mode
-    flags = {
-        name: boolean(_JDBC + name, options[_JDBC + name])
-        for name in ("useSSL", "requireSSL", "verifyServerCertificate")
-        if _JDBC + name in options
-    }
-    if flags.get("useSSL") is False:
+    used, wanted = values[f"{_JDBC}useSSL"], values[f"{_JDBC}requireSSL"]
+    if used is False:
         return "disabled"
-    if flags.get("verifyServerCertificate"):
+    if values[f"{_JDBC}verifyServerCertificate"]:
         return "verify-ca"
-    return "required" if flags.get("useSSL") or flags.get("requireSSL") else None
+    return "required" if used or wanted else None
 
 
 def _one(options: Mapping[str, str], keys: tuple[str, ...], named: dict[str, str]) -> str | None:

@@ -367,7 +367,7 @@ class ScriptRunner:
         options = options_of_call(statement.procedure, statement.arguments, warehouse, database)
         location = self._checkpoint_location(TableAddress(warehouse, options.name))
         run = SyncRun(options, location.pipeline, location.root, notice=self._output.notice)
-        query = new_query(run, int(session.settings.get("parallelism.default", "2")))
+        query = new_query(run, session.settings.value("parallelism.default"))
         self._pipeline.add(query)
         query.create_tables()
 
@@ -396,7 +396,7 @@ class ScriptRunner:
             ),
             target=address,
             query_id="",
-            parallelism=int(session.settings.get("parallelism.default", "2")),
+            parallelism=session.settings.value("parallelism.default"),
             choices=lookup_strategies(self._session, query, target),
             sink=session.endpoints.sink(target, statement.options),
             dead_letters=session.endpoints.dead_letters(query),

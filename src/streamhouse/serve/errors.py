@@ -14,30 +14,10 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 
 from streamhouse import errors
-from streamhouse.options import hide_secrets
+from streamhouse.options import hide_secrets, table_of
 from streamhouse.serve.formats.cells import printable
 
-CODES: Mapping[str, tuple[int, str]] = {
-    "bad_request": (400, "A parameter or an option has a value that is not allowed."),
-    "unauthorized": (401, "The token is missing or unknown."),
-    "forbidden": (403, "The token, the origin or the server's options do not allow it."),
-    "not_found": (
-        404, "The path, view, snapshot or tag does not exist, or the token may not see it.",
-    ),
-    "not_allowed": (405, "The path exists, but not for this method."),
-    "conflict": (409, "The object already exists, or its state has changed."),
-    "expired": (410, "The data existed, but has expired, such as a snapshot."),
-    "too_large": (413, "A limit on bytes, rows, time or memory is exceeded."),
-    "unsupported": (415, "The media type of the body is unknown."),
-    "invalid": (422, "A parameter or the SQL cannot be parsed, or the query fails."),
-    "too_many": (429, "The client exceeds its request rate; see Retry-After."),
-    "failed": (500, "An internal error, or a damaged table."),
-    "busy": (
-        503,
-        "The server is overloaded, the warehouse cannot be reached, or a disk is full; see "
-        "Retry-After.",
-    ),
-}  # fmt: skip
+CODES: Mapping[str, tuple[int, str]] = table_of(__package__, "error_codes.toml")
 """The status of each code, and when it is sent."""
 _CODES = {status: code for code, (status, _) in CODES.items()} | {408: "bad_request"}
 

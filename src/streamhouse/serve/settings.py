@@ -60,7 +60,6 @@ MAX_HEAD_BYTES = 32 << 10
 """The longest headers of a request, in total."""
 MAX_BODY_BYTES = (1 << 20) + (64 << 10)
 """The longest request body; a script of 1 MiB fits."""
-MAX_SQL_CHARACTERS = 1_000_000
 _READ_S = 60.0
 _READ_SPILL = "16384MiB"
 MAX_FILTER_CHARACTERS = 8_000

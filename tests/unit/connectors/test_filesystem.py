@@ -439,7 +439,7 @@ def test_a_success_file_marks_the_partitions_of_a_commit(tmp_path: Path) -> None
         ({"sink.partition-commit.policy.kind": "metastore"}, (), "is not one of success-file"),
         ({"sink.partition-commit.success-file.name": "_X"}, (), "needs 'sink.partition-commit.pol"),
         ({"format": "parquet", "bad-records": "skip"}, (), "a parquet file is read as a whole or"),
-        ({"bad-records": "skip", "bad-records.table": "t"}, (), "'skip' does not use 'bad-records"),
+        ({"bad-records": "skip", "bad-records.table": "t"}, (), "needs 'bad-records' = 'table'"),
         ({"paht": "x"}, (), "unknown option 'paht'; did you mean 'path'"),
     ],
 )

@@ -42,9 +42,9 @@ BASE = {"topic": "t", "properties.bootstrap.servers": "k:9092", "format": "json"
         ({"value.format": "json"}, "set either 'format' or 'value.format'"),
         ({"csv.field-delimiter": ";"}, "'csv.field-delimiter' does not apply to 'format' = 'json'"),
         ({"json.ignore-parse-error": "true"}, "did you mean 'json.ignore-parse-errors'"),
-        ({"key.fields": "id"}, "need a 'key.format'"),
+        ({"key.fields": "id"}, "'key.fields' needs 'key.format'"),
         ({"scan.startup.mode": "timestamp"}, "'timestamp' needs 'scan.startup.timestamp-millis'"),
-        ({"scan.startup.timestamp-millis": "1"}, "does not use 'scan.startup.timestamp-millis'"),
+        ({"scan.startup.timestamp-millis": "1"}, "needs 'scan.startup.mode' = 'timestamp'"),
         (
             {
                 "scan.startup.mode": "specific-offsets",

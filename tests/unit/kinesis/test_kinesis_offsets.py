@@ -60,6 +60,7 @@ def test_options_of_release_4() -> None:
     options = parse(
         DECLARED.current(
             {
+                "format": "json",
                 "stream": "orders",
                 "aws.region": "eu-west-1",
                 "scan.stream.initpos": "AT_TIMESTAMP",
@@ -70,11 +71,11 @@ def test_options_of_release_4() -> None:
         )
     )
     assert (options.name, options.region, options.init) == ("orders", "eu-west-1", "AT_TIMESTAMP")
-    assert (options.init_ms, options.discovery_s) == (1459799926480, 2.0)
+    assert (options.init_ms, options.discovery_ms) == (1459799926480, 2000)
 
 
 def test_the_region_and_the_name_are_those_of_the_arn() -> None:
-    options = parse({"stream.arn": ARN})
+    options = parse({"format": "json", "stream.arn": ARN})
     assert (options.name, options.region, options.init) == ("orders", "us-east-1", "LATEST")
 
 
@@ -85,7 +86,7 @@ def test_the_region_and_the_name_are_those_of_the_arn() -> None:
         ({"stream": "a", "stream.arn": ARN}, "one of the options 'stream.arn' and 'stream'"),
         ({"stream.arn": "orders"}, "'orders' is not the ARN of a stream"),
         ({"stream": "a", "source.init.position": "EARLIEST"}, "TRIM_HORIZON"),
-        ({"stream": "a", "source.init.position": "AT_TIMESTAMP"}, "need each other"),
+        ({"stream": "a", "source.init.position": "AT_TIMESTAMP"}, "needs 'source.init.timestamp'"),
         (
             {
                 "stream": "a",
@@ -95,11 +96,14 @@ def test_the_region_and_the_name_are_those_of_the_arn() -> None:
             "not a timestamp with a zone",
         ),
         ({"stream": "a", "aws.credentials.provider": "BASIC"}, "basic.accesskeyid"),
-        ({"stream": "a", "aws.credentials.profile.name": "x"}, "has no effect with"),
+        (
+            {"stream": "a", "aws.credentials.profile.name": "x"},
+            "needs 'aws.credentials.provider' = 'PROFILE'",
+        ),
         ({"stream": "a", "source.shard.get-records.interval": "50 ms"}, "the least is '200ms'"),
         ({"stream": "a", "source.shard.get-records.max-record-count": "10001"}, "10000"),
     ],
 )
 def test_wrong_options(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        parse(options)
+        parse({"format": "json", **options})

@@ -96,7 +96,7 @@ def test_a_table_without_a_key_is_kept_whole(lab: Lab) -> None:
 def test_options_of_the_hint_go_over_the_tables(lab: Lab) -> None:
     table = {"lookup.cache-rows": "5", "lookup.cache-max-disk-size": "2 gb", "bucket": "1"}
     found = CacheOptions.parse(table, {"lookup.cache-rows": "7", "lookup.cache": "memory"})
-    assert found == CacheOptions("MEMORY", disk=2 << 30, rows=7)
+    assert found == CacheOptions(cache="MEMORY", disk=2 << 30, rows=7)
     assert (memory_bytes("k", "10"), memory_bytes("k", "3kb"), memory_bytes("k", "1 MiB")) == (
         10,
         3072,
@@ -104,5 +104,5 @@ def test_options_of_the_hint_go_over_the_tables(lab: Lab) -> None:
     )
     with pytest.raises(OptionError, match="'lookup.cache-max-disk-size': 'much' is not a size"):
         CacheOptions.parse({"lookup.cache-max-disk-size": "much"}, {})
-    with pytest.raises(OptionError, match="'ALL' is not one of AUTO, FULL, MEMORY, PARTIAL"):
+    with pytest.raises(OptionError, match="'all' is not one of AUTO, FULL, MEMORY, PARTIAL"):
         CacheOptions.parse({}, {"lookup.cache": "all"})

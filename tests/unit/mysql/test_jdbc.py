@@ -14,7 +14,6 @@ from streamhouse.connectors.jdbc.options import (
     ScanOptions,
     check_hint,
     parse,
-    parse_scan,
 )
 from streamhouse.connectors.jdbc.reader import (
     BYTES_PER_STATEMENT,
@@ -56,7 +55,14 @@ def test_the_cache() -> None:
             "lookup.max-retries": "7",
         }
     )
-    assert found == JdbcOptions(found.server, True, 20, 60_000, 10_000, False)
+    assert found == JdbcOptions(
+        found.server,
+        True,
+        max_keys=20,
+        after_write_ms=60_000,
+        after_access_ms=10_000,
+        cache_missing=False,
+    )
     assert found.server.connect_retries == 7
     assert found.describe() == (
         "cache PARTIAL, 20 keys, valid for 60000 ms, dropped 10000 ms after their last lookup, "
@@ -152,7 +158,8 @@ class Server:
 
 
 def ranges(column: MySqlColumn, number: int, *bounds: str | None, server: Any = None) -> list[str]:
-    scan = ScanOptions("id", number, *bounds)
+    limits = dict(zip(("lower", "upper"), bounds, strict=False))
+    scan = ScanOptions(column="id", number=number, **limits)
     return conditions(server, "t", [column], scan)
 
 
@@ -190,7 +197,7 @@ def test_ranges_without_bounds_have_all_rows() -> None:
 )
 def test_wrong_scan_options(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        parse_scan({f"scan.partition.{key}": value for key, value in options.items()})
+        parse(BASE | {f"scan.partition.{key}": value for key, value in options.items()})
     with pytest.raises(OptionError, match="'x' is not a number, as column 'id'"):
         ranges(INT, 2, "x", "1")
     with pytest.raises(OptionError, match="'2' is greater than"):

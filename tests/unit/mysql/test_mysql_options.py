@@ -51,7 +51,7 @@ def test_a_server_id_is_taken_from_the_range() -> None:
         ({"port": "x"}, "'port': 'x' is not a whole number"),
         ({"server-id": "9-5"}, "such as '5400-5408'"),
         ({"server-time-zone": "Mars/Base"}, "'Mars/Base' is not a time zone"),
-        ({"scan.startup.mode": "timestamp"}, "'scan.startup.timestamp-millis' is missing"),
+        ({"scan.startup.mode": "timestamp"}, "needs 'scan.startup.timestamp-millis'"),
         ({"scan.startup.timestamp-millis": "1"}, "needs 'scan.startup.mode' = 'timestamp'"),
         ({"scan.startup.specific-offset.skip-rows": "1"}, "needs 'scan.startup.mode'"),
         (SPECIFIC | {f"{OFFSET}.gtid-set": "1-7"}, "'1-7' is not a set of GTIDs; write one such"),

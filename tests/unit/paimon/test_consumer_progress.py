@@ -174,10 +174,13 @@ def test_a_position_that_is_not_there_is_reported(lab: Lab) -> None:
         ({"consumer-id": "a/b"}, "becomes a file name"),
         ({"consumer-id": "streamhouse-x"}, "choose another"),
         ({"consumer-id": ""}, "becomes a file name"),
-        ({"consumer.mode": "at-least-once"}, "needs the option 'consumer-id' too"),
+        ({"consumer.mode": "at-least-once"}, "'consumer.mode' needs 'consumer-id'"),
         ({"consumer-id": "c", "consumer.mode": "once"}, "is not one of exactly-once"),
         ({"consumer-id": "c", "consumer.expiration-time": "soon"}, "is not a duration"),
-        ({"consumer-id": "c", "consumer.expiration-time": "5"}, "set it to a second or more"),
+        (
+            {"consumer-id": "c", "consumer.expiration-time": "5"},
+            "the least is '1000ms'",
+        ),
         ({"consumer-id": "c", "consumer.ignore-progress": "1"}, "neither 'true' nor 'false'"),
     ],
 )

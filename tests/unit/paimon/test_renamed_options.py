@@ -75,10 +75,10 @@ def test_a_renamed_option_is_the_one_of_today(scripts: Scripts, key: str) -> Non
     old = RENAMED[key]
     value = VALUES.get(key, "true")
     scripts.run(create(key, value))
-    assert scripts.written() == {old.now: value}
+    assert scripts.written() == {old["now"]: value}
     (notice,) = scripts.notices
     assert notice.startswith(
-        f"table default.t: option '{key}' (Paimon {old.until} and before) is now '{old.now}'"
+        f"table default.t: option '{key}' (Paimon {old['until']} and before) is now '{old['now']}'"
     )
 
 
@@ -87,7 +87,7 @@ def test_a_dropped_option_is_kept_with_a_notice(scripts: Scripts, key: str) -> N
     value = VALUES.get(key, "true")
     scripts.run(create(key, value))
     assert scripts.written() == {key: value}
-    why = DROPPED.get(key, DROPPED["kafka."]).why
+    why = DROPPED.get(key, DROPPED["kafka."])["why"]
     (notice,) = scripts.notices
     assert f"option '{key}' (Paimon " in notice and notice.endswith(
         f"no longer has an effect: {why}"
@@ -101,10 +101,12 @@ def test_the_guide_names_every_option() -> None:
     rows = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section, re.MULTILINE))
     rows.pop("fields.<column>.default-value")
     rows["kafka."] = rows.pop("kafka.…")
-    releases = {key: one.until for key, one in RENAMED.items()}
-    assert rows == releases | {key: one.until for key, one in DROPPED.items()}
+    releases = {key: one["until"] for key, one in RENAMED.items()}
+    assert rows == releases | {key: one["until"] for key, one in DROPPED.items()}
     for key, one in RENAMED.items():
-        assert re.search(rf"^\| `{re.escape(key)}` .*`{re.escape(one.now)}`", section, re.MULTILINE)
+        assert re.search(
+            rf"^\| `{re.escape(key)}` .*`{re.escape(one['now'])}`", section, re.MULTILINE
+        )
 
 
 def test_one_option_by_two_names_with_two_values_is_an_error(scripts: Scripts) -> None:
@@ -115,7 +117,7 @@ def test_one_option_by_two_names_with_two_values_is_an_error(scripts: Scripts) -
 
 
 def test_three_old_names_of_one_option_agree_or_are_an_error() -> None:
-    names = [key for key, one in RENAMED.items() if one.now == "ignore-delete"]
+    names = [key for key, one in RENAMED.items() if one["now"] == "ignore-delete"]
     assert len(names) == 3
     assert current(dict.fromkeys(names, "true"))[0] == {"ignore-delete": "true"}
     with pytest.raises(OptionError, match="set one of them"):

@@ -86,5 +86,5 @@ def test_lookup_options_without_effect_are_reported() -> None:
     assert check_lookup(options, "table c") == ["lookup.async"]
     with pytest.raises(OptionError, match="did you mean 'lookup.async'?"):
         check_lookup({"lookup.asinc": "true"}, "table c")
-    with pytest.raises(OptionError, match="'SOME' is not one of AUTO, FULL, MEMORY"):
+    with pytest.raises(OptionError, match="'some' is not one of AUTO, FULL, MEMORY"):
         check_lookup({"lookup.cache": "some"}, "table c")

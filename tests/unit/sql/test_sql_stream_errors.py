@@ -131,7 +131,7 @@ WRONG = [
     (
         "SELECT /*+ LOOKUP('table'='c', 'fixed-delay'='1s') */ o.price FROM orders o " + JOIN,
         12,
-        "hint LOOKUP: 'fixed-delay' requires 'retry-predicate'",
+        "hint LOOKUP: option 'fixed-delay' needs 'retry-predicate'",
     ),
     (
         "SELECT /*+ LOKUP('table'='c') */ o.price FROM orders o " + JOIN,

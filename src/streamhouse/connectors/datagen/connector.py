@@ -16,7 +16,7 @@ from streamhouse.connectors.datagen.nested import ColumnParts, ColumnValues
 from streamhouse.connectors.datagen.random_streams import Disorder, Numbers, RowNumbers
 from streamhouse.connectors.specs import SourceSpec, arrow_schema
 from streamhouse.errors import OptionError
-from streamhouse.options import DeclaredOptions, check_known, integer
+from streamhouse.options import DeclaredOptions, OptionValues
 from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.plan import Capabilities, Column, TableInfo
 
@@ -131,18 +131,18 @@ def column_source(
 
     `sequences`: the numbers of rows after which sequences end. Raises `OptionError`.
     """
-    disorder = Disorder.parse(options)
-    ends = list(sequences)
-    if "number-of-rows" in options:
-        ends.append(integer("number-of-rows", options["number-of-rows"], 0))
-    rate = integer("rows-per-second", options.get("rows-per-second", "10000"), 1)
+    given = OptionValues(OPTIONS, options)
+    disorder, number = given.record(Disorder), given["number-of-rows"]
+    ends = [*sequences, *([] if number is None else [number])]
 
     def generated(numbers: Numbers, due_ms: Numbers) -> list[pa.Array]:
         rows = RowNumbers(numbers, due_ms, disorder.seed)
         return [column(rows) for column in values]
 
     schema = pa.schema([(field.name, field.type) for field in arrow_schema(columns)])
-    return GeneratedSource(schema, generated, rate, min(ends, default=None), disorder)
+    return GeneratedSource(
+        schema, generated, given["rows-per-second"], min(ends, default=None), disorder
+    )
 
 
 class GeneratedConnector(Connector):
@@ -160,8 +160,7 @@ class GeneratedConnector(Connector):
         raise NotImplementedError
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
-        plain = [key for key in options if not key.startswith("fields.")]
-        check_known(plain, [option.key for option in self.options], where)
+        super().check(table, options, where)
         try:
             self.generated(table.columns, options, None)
         except OptionError as error:

@@ -20,7 +20,7 @@ from streamhouse.connectors.datagen.random_streams import (
     zipf_ranks,
 )
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, choice, duration_ms, integer
+from streamhouse.options import boolean, choice, duration_ms, integer, number
 from streamhouse.sql.types import base
 from streamhouse.types import arrow_type
 
@@ -280,10 +280,7 @@ def _rounded_down(value: Fraction) -> float:
 
 
 def _finite(key: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        raise OptionError(f"option '{key}': '{value}' is not a number") from None
-    if not math.isfinite(number):
+    found = number(key, value)
+    if not math.isfinite(found):
         raise OptionError(f"option '{key}': '{value}' is not a finite number")
-    return number
+    return found

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.datagen.random_streams import RowNumbers, share, unit_interval
+from streamhouse.connectors.datagen.random_streams import RowNumbers, unit_interval
 from streamhouse.errors import OptionError
-from streamhouse.options import integer
+from streamhouse.options import integer, share
 from streamhouse.paimon.schema import types
 from streamhouse.sql.plan import Column
 

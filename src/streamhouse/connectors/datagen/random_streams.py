@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamhouse.errors import OptionError
-from streamhouse.options import duration_ms, integer
+from streamhouse.options import of_option
 
 Numbers = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
@@ -82,40 +81,19 @@ def _cumulative(keys: int, exponent: float) -> npt.NDArray[np.float64]:
     return shares
 
 
-def share(key: str, text: str) -> float:
-    """A share of rows, 0 to 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise OptionError(f"option '{key}': '{text}' is not a share from 0 to 1")
-    return value
-
-
 @dataclass(frozen=True)
 class Disorder:
     """Which rows are late or repeated, by their numbers alone."""
 
-    late_rate: float = 0.0
-    late_ms: int = 60_000
-    duplicate_rate: float = 0.0
-    within: int = 1000
-    seed: str = ""
+    late_rate: float = of_option("late-rate", 0.0)
+    late_ms: int = of_option("late-by", 60_000)
+    duplicate_rate: float = of_option("duplicate-rate", 0.0)
+    within: int = of_option("duplicate-within", 1000)
+    seed: str = of_option("seed", "")
 
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> Disorder:
-        """Raises `OptionError`."""
-        duplicates = share("duplicate-rate", options.get("duplicate-rate", "0"))
-        if duplicates == 1:
+    def __post_init__(self) -> None:
+        if self.duplicate_rate == 1:
             raise OptionError("option 'duplicate-rate': '1' leaves no row to repeat; write less")
-        return cls(
-            share("late-rate", options.get("late-rate", "0")),
-            duration_ms("late-by", options.get("late-by", "1 min")),
-            duplicates,
-            integer("duplicate-within", options.get("duplicate-within", "1000"), 1),
-            options.get("seed", ""),
-        )
 
     def originals(self, numbers: Numbers, first: int) -> Numbers:
         """For each row the number of the row that it repeats, or its own.

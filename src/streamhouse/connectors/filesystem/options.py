@@ -11,7 +11,7 @@ from streamhouse.connectors.bad_records import FAIL, BadRecordOptions
 from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import declared_options, format_of
-from streamhouse.options import DeclaredOptions, OptionValues, memory_bytes, required
+from streamhouse.options import DeclaredOptions, OptionValues, of_option
 from streamhouse.sql.options.store_options import (
     canonical_options,
     check_store_option,
@@ -22,12 +22,7 @@ from streamhouse.sql.options.store_options import (
 WHERE = "filesystem"
 TEXT_FORMATS = ("csv", "json")
 DEFAULT_PARTITION = "__DEFAULT_PARTITION__"
-_ROLL, _INTERVAL, _NAME = (
-    "sink.rolling-policy.file-size",
-    "source.monitor-interval",
-    "partition.default-name",
-)
-_POLICY = "sink.partition-commit.policy.kind"
+_NAME = "partition.default-name"
 _SUCCESS = "sink.partition-commit.success-file.name"
 HIDDEN = (".", "_")
 """The beginnings of names of files and folders that readers skip."""
@@ -50,44 +45,34 @@ class FilesystemOptions:
     path: str
     format: str
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
-    default_name: str = DEFAULT_PARTITION
-    file_bytes: int = 128 << 20
-    monitor_ms: int | None = None
-    compression: str = "zstd"
+    default_name: str = of_option(_NAME, DEFAULT_PARTITION)
+    file_bytes: int = of_option("sink.rolling-policy.file-size", 128 << 20)
+    monitor_ms: int | None = of_option("source.monitor-interval", None)
+    compression: str = of_option("parquet.compression", "zstd")
     success_file: str | None = None
     bad_records: BadRecordOptions = field(default_factory=BadRecordOptions)
 
 
 def parse(options: Mapping[str, str]) -> FilesystemOptions:
-    """The checked options; raises `OptionError`."""
+    """The options, whose values `Connector.check` has checked; raises `OptionError`."""
     values = OptionValues(OPTIONS, options)
-    required(options, "format", WHERE)
-    name = values.choice("format")
-    size = memory_bytes(_ROLL, values.text(_ROLL))
-    if size < 1:
-        raise OptionError(f"option '{_ROLL}': '{options[_ROLL]}' is too small; the least is 1 b")
-    monitor = values.duration_ms(_INTERVAL, 1) if _INTERVAL in options else None
-    default = values.text(_NAME)
+    path, default = values["path"], values[_NAME]
     if not default or "/" in default:
         raise OptionError(
             f"option '{_NAME}': '{default}' is not a name of a folder; write one without '/'"
         )
-    path = required(options, "path", WHERE)
-    return FilesystemOptions(
-        checked_path(path),
-        name,
-        store_options(options, path),
-        default,
-        size,
-        monitor,
-        values.choice("parquet.compression"),
-        _success_file(values),
-        _bad_records(options, name),
+    return values.record(
+        FilesystemOptions,
+        path=checked_path(path),
+        format=values["format"],
+        store=store_options(options, path),
+        success_file=_success_file(values),
+        bad_records=_bad_records(values),
     )
 
 
-def _bad_records(options: Mapping[str, str], name: str) -> BadRecordOptions:
-    parsed = BadRecordOptions.parse(options, WHERE)
+def _bad_records(values: OptionValues) -> BadRecordOptions:
+    parsed, name = values.record(BadRecordOptions), values["format"]
     if parsed.mode != FAIL and name not in TEXT_FORMATS:
         raise OptionError(
             f"{WHERE}: 'bad-records' = '{parsed.mode}' applies to records of "
@@ -97,12 +82,9 @@ def _bad_records(options: Mapping[str, str], name: str) -> BadRecordOptions:
 
 
 def _success_file(values: OptionValues) -> str | None:
-    if _POLICY not in values:
-        if _SUCCESS in values:
-            raise OptionError(f"option '{_SUCCESS}' needs '{_POLICY}' = 'success-file'")
+    if values["sink.partition-commit.policy.kind"] is None:
         return None
-    values.choice(_POLICY)
-    name = values.text(_SUCCESS)
+    name = str(values[_SUCCESS])
     if not name.startswith(HIDDEN) or "/" in name:
         raise OptionError(
             f"option '{_SUCCESS}': '{name}' must begin with '_' or '.', which readers skip"

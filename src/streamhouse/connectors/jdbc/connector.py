@@ -82,7 +82,7 @@ class JdbcCommitter(SinkCommitter):
     ) -> None:
         self._server = server
         self._target = load_target(server, spec.columns, spec.primary_key)
-        self._statements = Statements(self._target, options.statement_rows)
+        self._statements = Statements(self._target, options.statement_rows or None)
         self._transactions = Transactions(server, options.retries)
         self._commits: CommitsTable | None = None
         if options.guarantee != "at-least-once":
@@ -211,8 +211,6 @@ class _Jdbc(Connector):
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         parse(options)
-        parse_scan(options)
-        parse_write(options)
 
     def delivery(self, table: TableInfo, options: Mapping[str, str]) -> Delivery:
         write = parse_write(options)

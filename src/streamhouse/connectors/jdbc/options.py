@@ -16,9 +16,8 @@ from streamhouse.options import (
     DeclaredOptions,
     OptionValues,
     check_known,
-    choice,
-    integer,
-    required,
+    of_option,
+    table_of,
 )
 
 WHERE = "jdbc"
@@ -36,26 +35,10 @@ _TLS_PARAMETERS = {
 }
 """The options of `mysql-cdc` for TLS, and the parameters of a URL that have their meaning."""
 
-URL_KNOWN: frozenset[str] = frozenset(
-    {
-        *_TLS_PARAMETERS.values(),
-        "serverTimezone",
-        "connectionTimeZone",
-        "allowPublicKeyRetrieval",
-        "autoReconnect",
-        "cachePrepStmts",
-        "characterEncoding",
-        "rewriteBatchedStatements",
-        "tinyInt1isBit",
-        "useServerPrepStmts",
-        "useUnicode",
-        "zeroDateTimeBehavior",
-    }
-)
+URL_KNOWN = (*_TLS_PARAMETERS.values(), *table_of(__package__, "options.toml")["url"]["parameters"])
 """Parameters of a URL; all but those of TLS and of the time zone have no effect here."""
 
 _FROM_URL = {"server-time-zone": "serverTimezone", **_TLS_PARAMETERS}
-_DRIVERS = ("com.mysql.cj.jdbc.Driver", "com.mysql.jdbc.Driver", "org.mariadb.jdbc.Driver")
 _URL = re.compile(
     r"jdbc:(?:mysql|mariadb)://(?P<host>\[[0-9a-fA-F:.]+\]|[^:/?#@,()\s]+)(?::(?P<port>\d+))?"
     r"(?:/(?P<database>[^/?#\s]*))?(?:\?(?P<rest>\S*))?"
@@ -72,11 +55,11 @@ class JdbcOptions:
     """
 
     server: MySqlOptions
-    cache: bool = False
-    max_keys: int = 100_000
-    after_write_ms: int | None = None
-    after_access_ms: int | None = None
-    cache_missing: bool = True
+    cache: bool
+    max_keys: int = of_option(f"{_PARTIAL}max-rows")
+    after_write_ms: int | None = of_option(f"{_PARTIAL}expire-after-write")
+    after_access_ms: int | None = of_option(f"{_PARTIAL}expire-after-access")
+    cache_missing: bool = of_option(f"{_PARTIAL}cache-missing-key")
 
     def describe(self) -> str:
         """The cache settings as text, for EXPLAIN."""
@@ -96,23 +79,10 @@ def parse(options: Mapping[str, str]) -> JdbcOptions:
     """The checked options; raises `OptionError` with the option and its allowed values."""
     if any(DECLARED.earlier.get(key, "").startswith(_PARTIAL) for key in options):
         options = {"lookup.cache": "PARTIAL", **options}
-    options = DECLARED.current(options)
-    check_known(options, KNOWN, WHERE)
-    if "driver" in options:
-        choice("driver", options["driver"], _DRIVERS)
-    values = OptionValues(OPTIONS, options)
-    cache = values.choice("lookup.cache")
-    for key in options:
-        if key.startswith(_PARTIAL) and cache != "PARTIAL":
-            raise OptionError(f"option '{key}' needs 'lookup.cache' = 'PARTIAL'")
-    return JdbcOptions(
-        _server(options),
-        cache == "PARTIAL",
-        values.integer(f"{_PARTIAL}max-rows", 1),
-        _limit_ms(values, f"{_PARTIAL}expire-after-write"),
-        _limit_ms(values, f"{_PARTIAL}expire-after-access"),
-        values.boolean(f"{_PARTIAL}cache-missing-key"),
-    )
+    values = OptionValues(OPTIONS, DECLARED.current(options))
+    values.check(WHERE)
+    cache = values["lookup.cache"] == "PARTIAL"
+    return values.record(JdbcOptions, server=_server(values), cache=cache)
 
 
 def check_hint(options: Mapping[str, str], where: str) -> None:
@@ -121,13 +91,9 @@ def check_hint(options: Mapping[str, str], where: str) -> None:
     check_known(options, known, where)
 
 
-def _limit_ms(values: OptionValues, key: str) -> int | None:
-    return values.duration_ms(key, 1) if key in values else None
-
-
-def _server(options: Mapping[str, str]) -> MySqlOptions:
-    host, port, database, parameters = _address(required(options, "url", WHERE))
-    table = required(options, "table-name", WHERE)
+def _server(values: OptionValues) -> MySqlOptions:
+    options, table = values.given, values["table-name"]
+    host, port, database, parameters = _address(values["url"])
     if not database:
         database, _, table = table.partition(".")
     if not table:
@@ -135,15 +101,14 @@ def _server(options: Mapping[str, str]) -> MySqlOptions:
             f"{WHERE}: the database is missing; add it to the option 'url' "
             "(jdbc:mysql://host:3306/database), or write 'table-name' as 'database.table'"
         )
-    retries = OptionValues(OPTIONS, options).integer("lookup.max-retries", 0)
     server = {
         "hostname": host,
         "port": port,
-        "username": required(options, "username", WHERE),
+        "username": values["username"],
         "password": options.get("password", ""),
         "database-name": database,
         "table-name": table,
-        "connect.max-retries": str(retries),
+        "connect.max-retries": str(values["lookup.max-retries"]),
     }
     zone = parameters.get("connectionTimeZone", parameters.get("serverTimezone"))
     if zone is not None:
@@ -154,7 +119,7 @@ def _server(options: Mapping[str, str]) -> MySqlOptions:
     server |= {option.key: options[option.key] for option in TLS_OPTIONS if option.key in options}
     try:
         privileges = f"SELECT ON {database}.{table}"
-        return replace(parse_server(server), where="the option 'url'", privileges=privileges)
+        return replace(parse_server(server, WHERE), where="the option 'url'", privileges=privileges)
     except OptionError as error:
         text = str(error)
         for key, parameter in _FROM_URL.items():
@@ -186,59 +151,35 @@ def _address(url: str) -> tuple[str, str, str, dict[str, str]]:
     return match["host"].strip("[]"), match["port"] or "3306", match["database"] or "", parameters
 
 
-_COLUMN = "scan.partition.column"
-_NUMBER = "scan.partition.num"
-_LOWER = "scan.partition.lower-bound"
-_UPPER = "scan.partition.upper-bound"
-
-
 @dataclass(frozen=True)
 class ScanOptions:
     """How to split a read; the bounds are None if the server is asked for them."""
 
-    column: str
-    number: int
-    lower: str | None = None
-    upper: str | None = None
+    column: str = of_option("scan.partition.column")
+    number: int = of_option("scan.partition.num")
+    lower: str | None = of_option("scan.partition.lower-bound", None)
+    upper: str | None = of_option("scan.partition.upper-bound", None)
 
 
 def parse_scan(options: Mapping[str, str]) -> ScanOptions | None:
-    """The checked options, None for a read by one query; raises `OptionError`."""
-    given = [key for key in (_COLUMN, _NUMBER, _LOWER, _UPPER) if key in options]
-    if not given:
-        return None
-    for key in (_COLUMN, _NUMBER):
-        if key not in options:
-            raise OptionError(f"option '{given[0]}' needs '{key}'")
-    if (_LOWER in options) != (_UPPER in options):
-        missing = _UPPER if _LOWER in options else _LOWER
-        raise OptionError(f"option '{given[-1]}' needs '{missing}'; or leave out both bounds")
-    number = integer(_NUMBER, options[_NUMBER], 1)
-    return ScanOptions(options[_COLUMN], number, options.get(_LOWER), options.get(_UPPER))
-
-
-_RETRIES, _GUARANTEE = "sink.max-retries", "sink.delivery-guarantee"
+    """The options, which `parse` has checked; None for a read by one query."""
+    values = OptionValues(OPTIONS, options)
+    return values.record(ScanOptions) if "scan.partition.column" in values else None
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The checked options of a sink; `guarantee` is None if the server decides.
+    """The options of a sink; `guarantee` is None if the server decides.
 
-    `statement_rows`: of one statement, None: no limit; `retries`: None is the default.
+    `statement_rows`: of one statement, 0: no limit; `retries`: None is the default.
     """
 
-    statement_rows: int | None
-    retries: int | None
-    guarantee: str | None
-    commits_table: str
+    statement_rows: int = of_option("sink.buffer-flush.max-rows")
+    retries: int | None = of_option("sink.max-retries")
+    guarantee: str | None = of_option("sink.delivery-guarantee")
+    commits_table: str = of_option("sink.commits-table")
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """The checked options; raises `OptionError`."""
-    values = OptionValues(OPTIONS, options)
-    return WriteOptions(
-        values.integer("sink.buffer-flush.max-rows", 0) or None,
-        values.integer(_RETRIES, 0) if _RETRIES in options else None,
-        values.choice(_GUARANTEE) if _GUARANTEE in options else None,
-        values.text("sink.commits-table"),
-    )
+    """The options, which `parse` has checked."""
+    return OptionValues(OPTIONS, options).record(WriteOptions)

@@ -11,15 +11,16 @@ from streamhouse.connectors.bad_records import BadRecordOptions
 from streamhouse.errors import OptionError
 from streamhouse.formats import base as formats
 from streamhouse.formats.base import FormatChoice
-from streamhouse.options import DeclaredOptions, OptionValues, check_known, choice, table_of
+from streamhouse.options import DeclaredOptions, OptionValues, choice, of_option, table_of
 
 EARLIEST, LATEST, GROUPS = "earliest-offset", "latest-offset", "group-offsets"
 TIMESTAMP, SPECIFIC, UNBOUNDED = "timestamp", "specific-offsets", "unbounded"
 FORMATS = tuple(formats.format_of(name) for name in formats.names())
-_BEFORE = ("", "key.", "value.")
+_BEFORE, _STARTUP = ("", "key.", "value."), "scan.startup"
 
 DECLARED = DeclaredOptions.of(__package__)
 OPTIONS = (*DECLARED.options, *BAD_RECORDS)
+_ALL = (*OPTIONS, *(one for before in _BEFORE for one in formats.declared_options(FORMATS, before)))
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,20 @@ class KafkaOptions:
     """The options of a `kafka` table, checked; `repr` hides the clients' properties."""
 
     topics: tuple[str, ...]
-    pattern: str | None
     properties: Mapping[str, str] = field(repr=False)
     value: FormatChoice
     key: FormatChoice | None
     key_fields: tuple[str, ...]
-    key_prefix: str
     value_has_key: bool
     startup: ScanPosition
     bounded: ScanPosition
-    discovery_ms: int
-    partitioner: str
-    guarantee: str
-    transactions: str | None
     bad_records: BadRecordOptions
+    pattern: str | None = of_option("topic-pattern")
+    key_prefix: str = of_option("key.fields-prefix")
+    discovery_ms: int = of_option("scan.topic-partition-discovery.interval")
+    partitioner: str = of_option("sink.partitioner")
+    guarantee: str = of_option("sink.delivery-guarantee")
+    transactions: str | None = of_option("sink.transactional-id-prefix")
 
     @property
     def servers(self) -> str:
@@ -90,48 +91,37 @@ class KafkaOptions:
 
 def known_keys() -> list[str]:
     """Every option key, apart from `properties.*`."""
-    own = [option.key for option in OPTIONS]
-    of_formats = [
-        option.key for before in _BEFORE for option in formats.declared_options(FORMATS, before)
-    ]
-    return [*own, *of_formats]
+    return [option.key for option in _ALL]
 
 
 def parse(options: Mapping[str, str], where: str) -> KafkaOptions:
     """Check the options of a table; raises `OptionError`. `where` begins messages."""
-    plain = [key for key in options if not key.startswith(PREFIX)]
-    check_known(plain, known_keys(), where)
-    if not options.get(PREFIX + SERVERS):
+    values = OptionValues(_ALL, options)
+    values.check(where)
+    if not options[PREFIX + SERVERS]:
         raise OptionError(f"{where}: option '{PREFIX}{SERVERS}' is missing; set it to the brokers")
-    values = OptionValues(OPTIONS, options)
-    topics, pattern = _topics(options, where)
     value = _value_format(options, where)
     key = _format(options, "key.format", "key.", where) if "key.format" in options else None
-    bad_records = BadRecordOptions.parse(options, where)
+    bad_records = values.record(BadRecordOptions)
     if formats.format_of(value.name).changelog:
         bad_records.check_changes(where)
-    key_fields, key_prefix, value_has_key = _key_fields(options, key, where)
-    partitioner, guarantee, transactions = _sink(values, where)
-    return KafkaOptions(
-        topics=topics,
-        pattern=pattern,
+    key_fields, value_has_key = _key_fields(values, where)
+    _check_sink(values, where)
+    return values.record(
+        KafkaOptions,
+        topics=_topics(options, where),
         properties=client_properties(options),
         value=value,
         key=key,
         key_fields=key_fields,
-        key_prefix=key_prefix,
         value_has_key=value_has_key,
-        startup=_position(values, "scan.startup", where),
-        bounded=_position(values, "scan.bounded", where),
-        discovery_ms=values.duration_ms("scan.topic-partition-discovery.interval"),
-        partitioner=partitioner,
-        guarantee=guarantee,
-        transactions=transactions,
+        startup=_position(values, _STARTUP),
+        bounded=_position(values, "scan.bounded"),
         bad_records=bad_records,
     )
 
 
-def _topics(options: Mapping[str, str], where: str) -> tuple[tuple[str, ...], str | None]:
+def _topics(options: Mapping[str, str], where: str) -> tuple[str, ...]:
     topics = tuple(name.strip() for name in options.get("topic", "").split(";") if name.strip())
     pattern = options.get("topic-pattern")
     if bool(topics) == bool(pattern):
@@ -141,7 +131,7 @@ def _topics(options: Mapping[str, str], where: str) -> tuple[tuple[str, ...], st
             re.compile(pattern)
         except re.error as error:
             raise OptionError(f"{where}: option 'topic-pattern': '{pattern}': {error}") from None
-    return topics, pattern
+    return topics
 
 
 def _value_format(options: Mapping[str, str], where: str) -> FormatChoice:
@@ -165,43 +155,30 @@ def _format(options: Mapping[str, str], key: str, before: str, where: str) -> Fo
     return FormatChoice.of(options, name, before)
 
 
-def _key_fields(
-    options: Mapping[str, str], key: FormatChoice | None, where: str
-) -> tuple[tuple[str, ...], str, bool]:
-    names = tuple(text.strip() for text in options.get("key.fields", "").split(";") if text.strip())
-    prefix = options.get("key.fields-prefix", "")
-    include = OptionValues(OPTIONS, options).choice("value.fields-include")
-    if key is None and (names or prefix):
-        raise OptionError(f"{where}: 'key.fields' and 'key.fields-prefix' need a 'key.format'")
+def _key_fields(values: OptionValues, where: str) -> tuple[tuple[str, ...], bool]:
+    text, prefix = values["key.fields"] or "", values["key.fields-prefix"]
+    names = tuple(name.strip() for name in text.split(";") if name.strip())
+    with_key = values["value.fields-include"] == "ALL"
     wrong = next((name for name in names if not name.startswith(prefix)), None)
     if wrong is not None:
         raise OptionError(
             f"{where}: option 'key.fields': '{wrong}' does not begin with the 'key.fields-prefix' "
             f"'{prefix}'"
         )
-    if prefix and include == "ALL":
+    if prefix and with_key:
         raise OptionError(
             f"{where}: with a 'key.fields-prefix', set 'value.fields-include' to 'EXCEPT_KEY'"
         )
-    return names, prefix, include == "ALL"
+    return names, with_key
 
 
-def _position(values: OptionValues, prefix: str, where: str) -> ScanPosition:
-    """A mode with the options that it needs; those of other modes must not be set.
-
-    A `scan.startup.mode` that is not given is None, since bounded reads have another default.
-    """
-    key = f"{prefix}.mode"
-    mode = values.choice(key) if key in values or prefix == "scan.bounded" else None
-    needed = {TIMESTAMP: f"{prefix}.timestamp-millis", SPECIFIC: f"{prefix}.specific-offsets"}
-    for other, key in needed.items():
-        if (key in values) != (mode == other):
-            verb = "needs" if mode == other else "does not use"
-            raise OptionError(f"{where}: '{prefix}.mode' = '{mode}' {verb} '{key}'")
-    at = needed[SPECIFIC]
-    offsets = _offsets(at, values.text(at)) if mode == SPECIFIC else {}
-    timestamp = values.integer(needed[TIMESTAMP], 0) if mode == TIMESTAMP else 0
-    return ScanPosition(mode, offsets, timestamp)
+def _position(values: OptionValues, prefix: str) -> ScanPosition:
+    """A `scan.startup.mode` that is not given is None: bounded reads have another default."""
+    mode = values[f"{prefix}.mode"] if f"{prefix}.mode" in values or prefix != _STARTUP else None
+    at = f"{prefix}.specific-offsets"
+    return ScanPosition(
+        mode, _offsets(at, values[at] or ""), values[f"{prefix}.timestamp-millis"] or 0
+    )
 
 
 _OFFSET = re.compile(r"partition:(\d+),offset:(\d+)")
@@ -220,13 +197,10 @@ def _offsets(key: str, text: str) -> dict[int, int]:
     return found
 
 
-def _sink(values: OptionValues, where: str) -> tuple[str, str, str | None]:
-    key = "sink.delivery-guarantee"
-    guarantee = values.choice(key)
-    prefix = values.given.get("sink.transactional-id-prefix")
-    if guarantee == "exactly-once" and not prefix:
-        raise OptionError(f"{where}: '{key}' = 'exactly-once' needs 'sink.transactional-id-prefix'")
-    return values.choice("sink.partitioner"), guarantee, prefix
+def _check_sink(values: OptionValues, where: str) -> None:
+    key, prefix = "sink.delivery-guarantee", "sink.transactional-id-prefix"
+    if values[key] == "exactly-once" and not values[prefix]:
+        raise OptionError(f"{where}: '{key}' = 'exactly-once' needs '{prefix}'")
 
 
 PREFIX = "properties."

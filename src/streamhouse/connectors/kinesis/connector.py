@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from streamhouse.connectors.base import Connector, Option
+from streamhouse.connectors.base import Connector
 from streamhouse.connectors.kinesis.options import DECLARED, OPTIONS, WHERE, parse
 from streamhouse.connectors.kinesis.rows import RecordRows
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.errors import OptionError
-from streamhouse.formats.base import FormatChoice, declared_options, format_of, names
-from streamhouse.options import check_known
+from streamhouse.formats.base import FormatChoice, format_of
 from streamhouse.source import Source
 from streamhouse.sql.plan import Capabilities, TableInfo
-
-_FORMAT = Option(
-    "format", ", ".join(f"`{name}`" for name in names()), "the records' format", required=True
-)
-_ALL = (_FORMAT, *OPTIONS, *declared_options(format_of(name) for name in names()))
 
 
 class _Kinesis(Connector):
     name = WHERE
     summary = "Records of an Amazon Kinesis data stream, in the order of each shard."
-    options = _ALL
+    options = OPTIONS
     without_effect = DECLARED.without_effect
     metadata = DECLARED.metadata
     capabilities = Capabilities(changelog=False, lookup=False, scan=False, sink=False, merges=False)
@@ -36,11 +29,7 @@ class _Kinesis(Connector):
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         current = DECLARED.current(options)
-        known = [*(option.key for option in _ALL), "source.init.timestamp.format"]
-        check_known(current, known, where)
-        if "format" not in current:
-            raise OptionError(f"{where}: option 'format' is missing; one of {', '.join(names())}")
-        parsed = parse(current)
+        parsed = parse(current, where)
         if RecordRows(table.columns, FormatChoice.of(current, current["format"])).changelog:
             parsed.bad_records.check_changes(where)
 

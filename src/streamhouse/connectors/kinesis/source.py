@@ -89,7 +89,7 @@ class KinesisSource(SkippingSource):
         listed = self._shards()
         readable = before.readable(listed)
         if self._poller is None:
-            self._poller = ShardPoller(self._stream, self._options.interval_s)
+            self._poller = ShardPoller(self._stream, self._options.interval_ms / 1000)
         closed = [shard for shard in readable if listed[shard].closed]
         self._poller.follow({shard: before.start(shard) for shard in readable}, closed)
         after, at_ms = self._batch_end(before, readable, min(max_rows or _MAX_ROWS, _MAX_ROWS))
@@ -180,7 +180,7 @@ class KinesisSource(SkippingSource):
                     return
             if not page.records and page.behind_ms == 0:
                 break
-            time.sleep(0 if page.records else self._options.interval_s)
+            time.sleep(0 if page.records else self._options.interval_ms / 1000)
         raise self._lost(partition)
 
     def _lost(self, partition: ShardRange) -> DataLossError:
@@ -256,7 +256,7 @@ class KinesisSource(SkippingSource):
     def _shards(self) -> Mapping[str, Shard]:
         """The shards of the stream; looks for new ones when that is due."""
         now = time.monotonic()
-        if self._listed_at is None or now - self._listed_at >= self._options.discovery_s:
+        if self._listed_at is None or (now - self._listed_at) * 1000 >= self._options.discovery_ms:
             self._listed = self._stream.shards()
             self._listed_at = now
         return self._listed

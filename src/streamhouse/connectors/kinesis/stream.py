@@ -210,7 +210,7 @@ def _client(options: KinesisOptions) -> Any:
     if options.role is not None:
         session = _assumed(session, options)
     return session.client(
-        "kinesis", endpoint_url=options.endpoint, verify=options.verify, config=_TIMEOUTS
+        "kinesis", endpoint_url=options.endpoint, verify=not options.trusts_all, config=_TIMEOUTS
     )
 
 

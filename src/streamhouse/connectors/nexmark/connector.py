@@ -29,7 +29,7 @@ from streamhouse.connectors.datagen.random_streams import (
 from streamhouse.connectors.faker.patterns import regex_texts
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
-from streamhouse.options import DeclaredOptions, OptionValues, check_known, memory_bytes
+from streamhouse.options import DeclaredOptions, OptionValues
 from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Column
 
@@ -81,18 +81,17 @@ class NexmarkOptions:
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        check_known(DECLARED.current(given), [o.key for o in DECLARED.options], "nexmark")
-        values = OptionValues(DECLARED.options, given)
+        values = OptionValues(DECLARED.options, DECLARED.current(given))
+        values.check("nexmark")
         self.paced = "rows-per-second" in values
-        self.rate = values.integer("rows-per-second" if self.paced else "first-event.rate", 1)
-        self.total = values.integer("events.num", 0) or None
-        self.proportions = [values.integer(f"{kind}.proportion", 1) for kind in KINDS]
-        sizes = [f"{kind}.avg-size" for kind in KINDS]
-        self.sizes = [memory_bytes(key, values.text(key)) for key in sizes]
+        self.rate: int = values["rows-per-second" if self.paced else "first-event.rate"]
+        self.total: int | None = values["events.num"] or None
+        self.proportions: list[int] = [values[f"{kind}.proportion"] for kind in KINDS]
+        self.sizes: list[int] = [values[f"{kind}.avg-size"] for kind in KINDS]
         hot = "bid.hot-ratio.auctions", "bid.hot-ratio.bidders", "auction.hot-ratio.sellers"
-        self.hot = [values.integer(key, 1) for key in hot]
-        self.group = values.integer("out-of-order-group-size", 1)
-        self.seed = values.text("seed")
+        self.hot: list[int] = [values[key] for key in hot]
+        self.group: int = values["out-of-order-group-size"]
+        self.seed: str = values["seed"]
 
 
 def check_columns(columns: Sequence[Column]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,17 +13,16 @@ import pyarrow as pa
 from streamhouse.connectors.base import (
     CollectingWriter,
     Connector,
-    Option,
     Sink,
     SinkCommitter,
     WrittenBatch,
     collected_rows,
 )
 from streamhouse.connectors.specs import SinkSpec
-from streamhouse.options import boolean
+from streamhouse.options import DeclaredOptions, OptionValues
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.functions.java_numbers import java_double, java_float
-from streamhouse.sql.plan import Capabilities, TableInfo
+from streamhouse.sql.plan import Capabilities
 
 _Text = Callable[[Any], str]
 
@@ -103,30 +102,22 @@ def _row(value: dict[str, Any], fields: list[tuple[str, _Text]]) -> str:
     return f"+I[{', '.join(text(value[name]) for name, text in fields)}]"
 
 
-_IDENTIFIER = "print-identifier"
-_STDERR = "standard-error"
+_DECLARED = DeclaredOptions.of(__package__)
 
 
 class _Print(Connector):
     name = "print"
     summary = "Prints each row as a line on standard output, such as `+I[7, Kenya]`."
-    options = (
-        Option(_IDENTIFIER, "STRING", "a prefix of each row: `identifier> +I[7, Kenya]`"),
-        Option(_STDERR, "BOOLEAN", "write to standard error instead", "false"),
-    )
-    without_effect = {"sink.parallelism": "the driver prints all rows of a micro-batch"}
+    options = _DECLARED.options
+    without_effect = _DECLARED.without_effect
     capabilities = Capabilities(stream=False, lookup=False, scan=False, merges=False)
     guarantee = "at-least-once"
     guarantee_note = "a batch that runs again is printed again"
 
-    def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
-        super().check(table, options, where)
-        boolean(_STDERR, options.get(_STDERR, "false"))
-
     def sink(self, spec: SinkSpec) -> Sink:
-        prefix = spec.options.get(_IDENTIFIER, "")
-        to_stderr = boolean(_STDERR, spec.options.get(_STDERR, "false"))
-        committer = PrintCommitter(f"{prefix}> " if prefix else "", to_stderr)
+        values = OptionValues(self.options, spec.options)
+        prefix = values["print-identifier"]
+        committer = PrintCommitter(f"{prefix}> " if prefix else "", values["standard-error"])
         return Sink(lambda *_: CollectingWriter(), lambda _: committer)
 
 

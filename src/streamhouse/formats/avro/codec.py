@@ -18,7 +18,7 @@ from streamhouse.errors import OptionError
 from streamhouse.formats.base import Decoded, Format, ParsedRows, RecordError
 from streamhouse.formats.json import exact
 from streamhouse.formats.json.exact import Convert, JsonOptions
-from streamhouse.options import Option, OptionValues
+from streamhouse.options import DeclaredOptions, OptionValues
 from streamhouse.source import ROW_KIND
 from streamhouse.types import flink_type
 
@@ -178,7 +178,8 @@ class Framing:
     """How records name the schema that they were written with; here they all have one."""
 
     def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
-        values.choice("encoding")
+        # Only checked.
+        values["encoding"]
         self._parsed = fastavro.parse_schema(record_schema(schema))
 
     def writer_schema(self, record: bytes) -> tuple[Any, int]:
@@ -294,12 +295,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
 
 FORMAT = Format(
     "avro",
-    (
-        Option(
-            "encoding", "`binary`", "the encoding of values; that of JSON is not supported",
-            "binary",
-        ),
-    ),
+    DeclaredOptions.of(__package__).options,
     lambda schema, values: AvroDecoder(schema, Framing(schema, values)),
     lambda schema, values: AvroEncoder(schema, Framing(schema, values)),
-)  # fmt: skip
+)

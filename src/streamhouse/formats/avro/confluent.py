@@ -19,31 +19,19 @@ from fastavro.schema import SchemaParseException
 from streamhouse.errors import ConnectError, OptionError
 from streamhouse.formats.avro.codec import AvroDecoder, AvroEncoder, Framing
 from streamhouse.formats.base import Format
-from streamhouse.options import Option, OptionValues
+from streamhouse.options import DeclaredOptions, OptionValues
 
 _TIMEOUT_S = 20.0
 _HEADER = struct.Struct(">bI")
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
 
-_OPTIONS = (
-    Option("url", "STRING", "the registry, such as `http://registry:8081`; required"),
-    Option("subject", "STRING", "a sink registers its schema under it; required by a sink"),
-    Option("basic-auth.user-info", "STRING", "`user:password`; better `${env:NAME}` or a file"),
-    Option(
-        "basic-auth.credentials-source",
-        "`USER_INFO`",
-        "accepted; `basic-auth.user-info` counts",
-    ),
-)
-
-
 class Registry(Framing):
     """A schema registry; schemas never change, so each is requested once."""
 
     def __init__(self, values: OptionValues) -> None:
-        self._url, self._subject = values.text("url").rstrip("/"), values.text("subject")
-        self._login = values.text("basic-auth.user-info")
+        self._url, self._subject = values["url"].rstrip("/"), values["subject"] or ""
+        self._login = values["basic-auth.user-info"]
         self._schemas: dict[int, Any] = {}
         if not self._url:
             raise OptionError(
@@ -152,7 +140,7 @@ def _encoder(schema: pa.Schema, values: OptionValues) -> AvroEncoder:
 
 FORMAT = Format(
     "avro-confluent",
-    _OPTIONS,
+    DeclaredOptions.of(__package__, "confluent.toml").options,
     lambda schema, values: AvroDecoder(schema, Registry(values)),
     _encoder,
 )

@@ -16,7 +16,7 @@ from streamhouse.formats import times
 from streamhouse.formats.base import Decoded, Format, ParsedRows, RecordError
 from streamhouse.formats.json.encode import JsonEncoder
 from streamhouse.formats.json.exact import Convert, JsonOptions, converter
-from streamhouse.options import DeclaredOptions, OptionValues
+from streamhouse.options import DeclaredOptions, OptionValues, of_option
 from streamhouse.source import ROW_KIND
 from streamhouse.types import flink_type
 
@@ -34,10 +34,10 @@ class CsvOptions:
     delimiter: str = ","
     quote: str | None = '"'
     escape: str | None = None
-    comments: bool = False
-    array_delimiter: str = ";"
-    null_literal: str | None = None
-    ignore_parse_errors: bool = False
+    comments: bool = of_option("allow-comments", False)
+    array_delimiter: str = of_option("array-element-delimiter", ";")
+    null_literal: str | None = of_option("null-literal", None)
+    ignore_parse_errors: bool = of_option("ignore-parse-errors", False)
 
     @classmethod
     def parse(cls, values: OptionValues) -> CsvOptions:
@@ -45,8 +45,8 @@ class CsvOptions:
         where = values.before
 
         def character(key: str) -> str | None:
-            text = values.text(key)
-            if not text and key not in values:
+            text: str | None = values[key]
+            if text is None:
                 return None
             text = _ESCAPES.get(text, text)
             if len(text) != 1 or text in "\r\n":
@@ -54,9 +54,9 @@ class CsvOptions:
             return text
 
         # Only checked.
-        values.boolean("write-bigdecimal-in-scientific-notation")
+        values["write-bigdecimal-in-scientific-notation"]
         quote = character("quote-character")
-        if values.boolean("disable-quote-character"):
+        if values["disable-quote-character"]:
             if "quote-character" in values:
                 raise OptionError(
                     f"options '{where}quote-character' and '{where}disable-quote-character' "
@@ -76,11 +76,7 @@ class CsvOptions:
                 f"option '{where}field-delimiter' is also the quote or the escape character; "
                 "choose another one"
             )
-        return cls(
-            delimiter, quote, escape, values.boolean("allow-comments"),
-            values.text("array-element-delimiter"), values.given.get("null-literal"),
-            values.boolean("ignore-parse-errors"),
-        )  # fmt: skip
+        return values.record(cls, delimiter=delimiter, quote=quote, escape=escape)
 
 
 class CsvDecoder:

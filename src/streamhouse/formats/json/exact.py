@@ -24,7 +24,7 @@ from streamhouse.errors import OptionError
 from streamhouse.formats import times
 from streamhouse.formats.base import ValueMismatch
 from streamhouse.formats.times import SQL
-from streamhouse.options import DeclaredOptions, OptionValues
+from streamhouse.options import DeclaredOptions, OptionValues, of_option
 from streamhouse.types import flink_type
 
 OPTIONS = DeclaredOptions.of(__package__).options
@@ -44,31 +44,23 @@ _SHOWN = 60
 class JsonOptions:
     """The options of a table's JSON, checked."""
 
-    fail_on_missing_field: bool = False
-    ignore_parse_errors: bool = False
-    standard: str = SQL
-    null_key_mode: str = "FAIL"
-    null_key_literal: str = "null"
-    ignore_null_fields: bool = False
+    # Formats of changes do not have this option.
+    fail_on_missing_field: bool = of_option("fail-on-missing-field", False)
+    ignore_parse_errors: bool = of_option("ignore-parse-errors", False)
+    standard: str = of_option("timestamp-format.standard", SQL)
+    null_key_mode: str = of_option("map-null-key.mode", "FAIL")
+    null_key_literal: str = of_option("map-null-key.literal", "null")
+    ignore_null_fields: bool = of_option("encode.ignore-null-fields", False)
 
     @classmethod
     def parse(cls, values: OptionValues) -> JsonOptions:
         """Raises `OptionError`."""
-        values.boolean("encode.decimal-as-plain-number")
-        missing = "fail-on-missing-field"
-        parsed = cls(
-            # Formats of changes do not have this option.
-            missing in values and values.boolean(missing),
-            values.boolean("ignore-parse-errors"),
-            values.choice("timestamp-format.standard"),
-            values.choice("map-null-key.mode"),
-            values.text("map-null-key.literal"),
-            values.boolean("encode.ignore-null-fields"),
-        )
+        values["encode.decimal-as-plain-number"]
+        parsed = values.record(cls)
         if parsed.fail_on_missing_field and parsed.ignore_parse_errors:
             raise OptionError(
-                f"options '{values.before}{missing}' and '{values.before}ignore-parse-errors' "
-                "exclude each other; leave one of them out"
+                f"options '{values.before}fail-on-missing-field' and "
+                f"'{values.before}ignore-parse-errors' exclude each other; leave one of them out"
             )
         return parsed
 

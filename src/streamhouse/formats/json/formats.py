@@ -16,13 +16,14 @@ from streamhouse.formats.base import Decoded, Format, ParsedRows, null_rows
 from streamhouse.formats.json.columns import RegularDecoder, column
 from streamhouse.formats.json.encode import JsonEncoder
 from streamhouse.formats.json.exact import OPTIONS, JsonOptions, NeedsText, converter, parse_exactly
-from streamhouse.options import Option, OptionValues, choice
+from streamhouse.options import OptionValues, choice, options_of, table_of
 from streamhouse.source import ROW_KIND
 
 Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
 """The rows of a record, as row kind and object; `ValueError` for a record of another shape."""
 
 
+_TABLE = table_of(__package__, "changelogs.toml")
 _JSON = tuple(option for option in OPTIONS if option.key != "fail-on-missing-field")
 _ADDED = ("+I", "+U")
 _SCHEMA, _SKIPPED = "schema-include", "skipped-operations"
@@ -204,32 +205,17 @@ class ChangelogEncoder:
         return pa.array(records, pa.binary())
 
 
-_DEBEZIUM_OPTIONS = (
-    *_JSON,
-    Option(
-        _SCHEMA, "BOOLEAN",
-        "whether records have a `schema` and a `payload`, as Kafka Connect writes them",
-        "false",
-    ),
-    Option(
-        _SKIPPED, "`t`, `m`, `t,m`",
-        "records to skip: `t` of a TRUNCATE, whose rows then stay, `m` of a logical decoding "
-        "message; else they are bad records",
-    ),
-)  # fmt: skip
-
-
 def _debezium_decoder(schema: pa.Schema, values: OptionValues) -> JsonDecoder:
-    skipped = [text.strip() for text in values.text(_SKIPPED).split(",") if text.strip()]
+    skipped = [text.strip() for text in values[_SKIPPED].split(",") if text.strip()]
     for operation in skipped:
         choice(values.before + _SKIPPED, operation, tuple(_UNSUPPORTED))
-    rows = DebeziumRows(values.boolean(_SCHEMA), frozenset(skipped))
+    rows = DebeziumRows(values[_SCHEMA], frozenset(skipped))
     return JsonDecoder(schema, JsonOptions.parse(values), rows)
 
 
 def _debezium_encoder(schema: pa.Schema, values: OptionValues) -> ChangelogEncoder:
     for key in (_SCHEMA, _SKIPPED):
-        if key in values and (key == _SKIPPED or values.boolean(key)):
+        if key in values and (key == _SKIPPED or values[key]):
             raise OptionError(
                 f"option '{values.before}{key}' applies only to a source; leave it out"
             )
@@ -281,14 +267,11 @@ def _debezium_record(added: bool, row: Any) -> Any:
     return {"before": row, "after": None, "op": "d"}
 
 
-_INCLUDED = tuple(
-    Option(f"{kind}.include", "STRING", f"a regular expression: only changes of these {kind}s")
-    for kind in ("database", "table")
-)
+_INCLUDED = options_of(_TABLE["canal"])
 
 
 def _canal_decoder(schema: pa.Schema, values: OptionValues) -> JsonDecoder:
-    patterns = {option.key: values.given.get(option.key) for option in _INCLUDED}
+    patterns = {option.key: values[option.key] for option in _INCLUDED}
     for key, pattern in patterns.items():
         try:
             re.compile(pattern or "")
@@ -334,7 +317,11 @@ def _canal_record(added: bool, row: Any) -> Any:
 
 
 DEBEZIUM = Format(
-    "debezium-json", _DEBEZIUM_OPTIONS, _debezium_decoder, _debezium_encoder, changelog=True
+    "debezium-json",
+    (*_JSON, *options_of(_TABLE["debezium"])),
+    _debezium_decoder,
+    _debezium_encoder,
+    changelog=True,
 )
 CANAL = Format(
     "canal-json",

@@ -79,7 +79,7 @@ def check_option(
 def _effective(key: str, value: str | None) -> str:
     """A value as readers take it: a missing one is the default, and case does not matter."""
     kind = value_type(key)
-    own = _DEFAULTS.get(key, "false" if kind == "BOOLEAN" else "")
+    own = _TABLE["defaults"].get(key, "false" if kind == "BOOLEAN" else "")
     return (own if value is None else value).lower() if kind != "STRING" else value or own
 
 
@@ -134,11 +134,4 @@ def _check_levels(table: AlterableTable, new: Mapping[str, str], old: Mapping[st
             )
 
 
-_DEFAULTS = {
-    "sequence.field.sort-order": "ascending",
-    "merge-engine": "deduplicate",
-    "changelog-producer": "none",
-    LTZ_OPTION: "true",
-    "bucket": "-1",
-}
 _WORKAROUND = "create a new table and fill it with INSERT INTO … SELECT"

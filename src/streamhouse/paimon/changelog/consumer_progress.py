@@ -13,18 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamhouse.errors import DataLossError, OptionError
-from streamhouse.options import boolean, choice, duration_ms
+from streamhouse.options import OptionValues, of_option, options_of, table_of
 from streamhouse.paimon.changelog.consumers import BEFORE, QUERY, Consumers
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import Offset
 
-CONSUMER_KEYS = (
-    "consumer-id",
-    "consumer.mode",
-    "consumer.expiration-time",
-    "consumer.ignore-progress",
-)
-_MODES = ("exactly-once", "at-least-once")
+_OPTIONS = options_of(table_of(__package__, "stream_options.toml")["consumer"])
+CONSUMER_KEYS = tuple(option.key for option in _OPTIONS)
 _ID = re.compile(r"[\w.@:=+-]{1,200}")
 _EVERY_S = 5.0
 """How often a reader refreshes its consumer and, if at-least-once, writes its progress."""
@@ -41,17 +36,17 @@ class ConsumerOptions:
 
     id: str
     lazy: bool = False
-    expires_ms: int | None = None
-    ignore_progress: bool = False
+    expires_ms: int | None = of_option("consumer.expiration-time", None)
+    ignore_progress: bool = of_option("consumer.ignore-progress", False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], where: str) -> ConsumerOptions | None:
         """Parse options; None without a `consumer-id`. Raises `OptionError`."""
-        consumer_id = options.get("consumer-id")
+        own = {key: value for key, value in options.items() if key in CONSUMER_KEYS}
+        values = OptionValues(_OPTIONS, own)
+        values.check(where)
+        consumer_id = values["consumer-id"]
         if consumer_id is None:
-            for key in CONSUMER_KEYS[1:]:
-                if key in options:
-                    raise OptionError(f"{where}: '{key}' needs the option 'consumer-id' too")
             return None
         if not _ID.fullmatch(consumer_id) or consumer_id.startswith("."):
             raise OptionError(
@@ -63,14 +58,8 @@ class ConsumerOptions:
                 f"{where}: 'consumer-id' is '{consumer_id}'; names that begin with '{QUERY}' are "
                 "reserved for continuous queries; choose another"
             )
-        mode = choice("consumer.mode", options.get("consumer.mode", _MODES[0]), _MODES)
-        key = "consumer.expiration-time"
-        expires = duration_ms(key, options[key]) if key in options else None
-        if expires is not None and expires < 1000:
-            raise OptionError(f"{where}: '{key}' is '{options[key]}'; set it to a second or more")
-        key = "consumer.ignore-progress"
-        ignore = boolean(key, options.get(key, "false"))
-        return cls(consumer_id, mode == _MODES[1], expires, ignore)
+        lazy = values["consumer.mode"] == "at-least-once"
+        return values.record(cls, id=consumer_id, lazy=lazy)
 
 
 class ConsumerProgress:

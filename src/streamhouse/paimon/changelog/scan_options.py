@@ -6,21 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, check_known, choice, integer
-from streamhouse.paimon.changelog.consumer_progress import CONSUMER_KEYS, ConsumerOptions
+from streamhouse.options import OptionValues, of_option, options_of, table_of
+from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, VisibleAt, changes_visible, producer
 
-_MODES = {
-    "default": "full",
-    "full": "full",
-    "latest-full": "full",
-    "latest": "latest",
-    "from-snapshot": "snapshot",
-    "from-snapshot-full": "snapshot-full",
-}
-SCAN_KEYS = ("scan.mode", "scan.snapshot-id", "scan.overwrite", "scan.remove-normalize")
-TABLE_KEYS = ("source.split.target-size", "source.split.open-file-cost", "read.batch-size")
+_TABLE = table_of(__package__, "stream_options.toml")
+_OPTIONS = options_of(_TABLE["scan"] | _TABLE["consumer"] | _TABLE["table"])
+SCAN_KEYS, TABLE_KEYS = tuple(_TABLE["scan"]), tuple(_TABLE["table"])
 """Paimon options that determine how a scan is split, not what it reads."""
 
 
@@ -38,9 +31,9 @@ class ScanOptions:
     """
 
     start: str = "full"
-    snapshot_id: int | None = None
-    overwrite: str = "difference"
-    raw: bool = False
+    snapshot_id: int | None = of_option("scan.snapshot-id", None)
+    overwrite: str = of_option("scan.overwrite", "difference")
+    raw: bool = of_option("scan.remove-normalize", False)
     table_options: tuple[tuple[str, str], ...] = ()
     consumer: ConsumerOptions | None = None
 
@@ -53,16 +46,12 @@ class ScanOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], where: str) -> ScanOptions:
         """Parse options; raises `OptionError` for unknown ones and wrong values."""
-        check_known(options, (*SCAN_KEYS, *CONSUMER_KEYS, *TABLE_KEYS), where)
-        snapshot_option = options.get("scan.snapshot-id")
-        snapshot_id = (
-            None if snapshot_option is None else integer("scan.snapshot-id", snapshot_option, 1)
-        )
-        default = "default" if snapshot_id is None else "from-snapshot"
-        mode = options.get("scan.mode", "default")
-        if mode == "default":
-            mode = default
-        start = _MODES[choice("scan.mode", mode, _MODES)]
+        values = OptionValues(_OPTIONS, options)
+        values.check(where)
+        snapshot_id, mode = values["scan.snapshot-id"], values["scan.mode"]
+        if mode == "default" and snapshot_id is not None:
+            mode = "from-snapshot"
+        start = _TABLE["starts"][mode]
         if start.startswith("snapshot") and snapshot_id is None:
             raise OptionError(f"{where}: scan.mode '{mode}' needs the option 'scan.snapshot-id'")
         if snapshot_id is not None and not start.startswith("snapshot"):
@@ -70,13 +59,6 @@ class ScanOptions:
                 f"{where}: 'scan.snapshot-id' cannot be combined with scan.mode '{mode}'; write "
                 "'from-snapshot' or 'from-snapshot-full'"
             )
-        overwrite = choice(
-            "scan.overwrite", options.get("scan.overwrite", _OVERWRITE[0]), _OVERWRITE
-        )
-        raw = boolean("scan.remove-normalize", options.get("scan.remove-normalize", "false"))
         table = tuple((key, options[key]) for key in TABLE_KEYS if key in options)
         consumer = ConsumerOptions.parse(options, where)
-        return cls(start, snapshot_id, overwrite, raw, table, consumer)
-
-
-_OVERWRITE = ("difference", "error", "skip")
+        return values.record(cls, start=start, table_options=table, consumer=consumer)

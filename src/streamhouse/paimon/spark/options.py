@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, choice, integer
+from streamhouse.options import OptionValues, integer, of_option, options_of, table_of
 from streamhouse.paimon.changelog.consumer_progress import CONSUMER_KEYS
 from streamhouse.paimon.changelog.scan_options import SCAN_KEYS, TABLE_KEYS
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
@@ -22,41 +22,17 @@ from streamhouse.sql.options.time_travel_options import TRAVEL_KEYS, split_optio
 from streamhouse.sql.plan import AsOf
 
 _WHERE = "format 'paimon'"
-_LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
+_TABLE = table_of(__package__, "options.toml")
+_OWN, _TRAVEL = options_of(_TABLE["own"]), _TABLE["travel"]
+_LIMITS, _WRITE_KEYS = _TABLE["keys"]["limits"], _TABLE["keys"]["write"]
 _LIMIT_KEYS = {
     spelling.lower(): name for name in _LIMITS for spelling in (name, f"read.stream.{name}")
 }
-_WRITE_KEYS = (
-    "dynamic-partition-overwrite",
-    "file.compression",
-    "file.compression.zstd-level",
-    "file.format",
-    "target-file-size",
-    "write-buffer-size",
-)
-_OWN_KEYS = (
-    "warehouse",
-    "path",
-    "columns",
-    "branch",
-    "filter-pushdown",
-    "rowkind",
-    "distribution",
-    "checkpointLocation",
-    "scan.parallelism",
-)
 _CATALOG_KEYS = (*WAREHOUSE_KEYS, "case-sensitive")
 _CATALOG_PREFIXES = ("hadoop.", "dlf.", "header.", "file-io.")
-# Short names, and the Paimon options that they stand for.
-_TRAVEL = {
-    "snapshot": "scan.snapshot-id",
-    "tag": "scan.tag-name",
-    "version": "scan.version",
-    "timestamp": "scan.timestamp",
-}
 _STREAM_KEYS = (*SCAN_KEYS, *CONSUMER_KEYS)
 _KNOWN = (
-    *_OWN_KEYS, *_TRAVEL, *_LIMITS, *_STREAM_KEYS, *TRAVEL_KEYS, *TABLE_KEYS, *_WRITE_KEYS
+    *_TABLE["own"], *_TRAVEL, *_LIMITS, *_STREAM_KEYS, *TRAVEL_KEYS, *TABLE_KEYS, *_WRITE_KEYS
 )  # fmt: skip
 _ALL = (*_KNOWN, *_CATALOG_KEYS)
 
@@ -72,8 +48,8 @@ class DataSourceOptions:
     catalog: Mapping[str, str]
     identifier: str
     columns: tuple[str, ...] | None = None
-    row_kind: bool = False
-    push_filters: bool = False
+    row_kind: bool = of_option("rowkind", False)
+    push_filters: bool = of_option("filter-pushdown", False)
     by_key: bool = False
     parallelism: int = 1
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -113,18 +89,16 @@ class DataSourceOptions:
             )
         travel = _travel(values)
         columns = values.get("columns")
-        by_key = choice("distribution", values.get("distribution", "none"), ("none", "by-key"))
-        parallelism = values.get("scan.parallelism", str(4 * (os.cpu_count() or 1)))
-        return cls(
+        own = OptionValues(_OWN, values)
+        return own.record(
+            cls,
             catalog=canonical_options(
                 {key: value for key, value in values.items() if _is_catalog(key)}, _WHERE
             ),
             identifier=_identifier(values["path"], values.get("branch")),
             columns=None if columns is None else _names(columns),
-            push_filters=boolean("filter-pushdown", values.get("filter-pushdown", "false")),
-            row_kind=boolean("rowkind", values.get("rowkind", "false")),
-            by_key=by_key == "by-key",
-            parallelism=integer("scan.parallelism", parallelism, 1),
+            by_key=own["distribution"] == "by-key",
+            parallelism=own["scan.parallelism"] or 4 * (os.cpu_count() or 1),
             limits=_limits(values),
             scan={key: value for key, value in {**values, **travel}.items() if key in _STREAM_KEYS},
             travel={key: value for key, value in travel.items() if key not in _STREAM_KEYS},

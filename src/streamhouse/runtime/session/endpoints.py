@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamhouse.connectors import registry
-from streamhouse.connectors.bad_records import BadRecordOptions
+from streamhouse.connectors.bad_records import OPTIONS, BadRecordOptions
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import is_server
+from streamhouse.options import OptionValues
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.sql.plan import LookupJoin, StreamQuery, TableInfo
@@ -84,7 +85,7 @@ class Endpoints:
     def dead_letters(self, query: StreamQuery) -> TableAddress | None:
         """The table into which the source of a query writes bad records; None if there is none."""
         options = {**query.source.options, **query.scan.options}
-        parsed = BadRecordOptions.parse(options, f"table {query.source.name[-1]}")
+        parsed = OptionValues(OPTIONS, options).record(BadRecordOptions)
         if parsed.table is None:
             return None
         catalog, database, name = self._catalogs.full(tuple(parsed.table.split(".")))

@@ -6,10 +6,12 @@ import re
 import sys
 from collections import UserDict
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
 from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.options import OptionValues
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import renamed_to
 from streamhouse.paimon.schema.options.computed_columns import stored_table
@@ -20,7 +22,7 @@ from streamhouse.runtime.session.materialized_views import MaterializedViews
 from streamhouse.runtime.session.table_definitions import TableDefinitions
 from streamhouse.runtime.session.views import SessionViews, check_no_view
 from streamhouse.sql.expressions.zones import UTC, ZONE_OPTION, zone_named
-from streamhouse.sql.options.known_options import SYNONYMS, check_set
+from streamhouse.sql.options.known_options import SET_OPTIONS, SYNONYMS, check_set
 from streamhouse.sql.plan import CURRENT, AsOf, LookupJoin, Name, Resolver, TableInfo, ViewInfo
 
 
@@ -34,7 +36,11 @@ class Settings(UserDict[str, str]):
     @property
     def streaming(self) -> bool:
         """Whether queries over tables are continuous (`execution.runtime-mode`)."""
-        return self.get("execution.runtime-mode", "streaming").lower() == "streaming"
+        return bool(self.value("execution.runtime-mode") == "streaming")
+
+    def value(self, key: str) -> Any:
+        """An option as a value of its type; its default if it is not set."""
+        return OptionValues(SET_OPTIONS.values(), self)[key]
 
     def set(self, key: str, value: str) -> None:
         """Run SET; `OptionError` for an unknown option or value."""

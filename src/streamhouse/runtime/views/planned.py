@@ -22,7 +22,6 @@ from streamhouse.sql.plan import BoundedScan, TableInfo
 from streamhouse.sql.statements.watermark import IDLE_OPTION
 from streamhouse.sql.syntax import TextPosition
 
-_IDLE, _LATENESS = "table.exec.source.idle-timeout", "table.exec.emit.allow-lateness"
 _TTL = "table.exec.state.ttl"
 _EARLY = "table.exec.emit.early-fire"
 
@@ -57,9 +56,9 @@ def view_spec(
         None if _is_fixed(scan) else session.endpoints.address(scan.table)
         for scan in plan.query.scans
     )
-    strategy = cast(Strategy, session.settings.get("view.refresh-strategy", "auto").lower())
+    strategy = cast(Strategy, session.settings.value("view.refresh-strategy"))
     address = session.endpoints.address(target)
-    ttl_ms = plan.query.state_ttl_ms or duration_ms(_TTL, session.settings.get(_TTL, "0 ms"))
+    ttl_ms = plan.query.state_ttl_ms or session.settings.value(_TTL)
     return ViewSpec(
         plan, inputs, address, freshness_s=freshness_s, strategy=strategy,
         late=tuple(_late_tables(address, plan)), idle_ms=dict(_idle(session, plan, inputs)),
@@ -72,24 +71,22 @@ def _idle(
     session: Session, plan: ViewPlan, inputs: Sequence[TableAddress | None]
 ) -> Iterator[tuple[str, int]]:
     """After which time without rows each input does not count (ms)."""
-    of_all = session.settings.get(_IDLE, "0 ms")
     for scan, address in zip(plan.query.scans, inputs, strict=True):
         if address is not None:
             own = {**scan.table.options, **scan.options}.get(IDLE_OPTION)
-            key, value = (_IDLE, of_all) if own is None else (IDLE_OPTION, own)
-            yield table_key(address), duration_ms(key, value)
+            of_all: int = session.settings.value("table.exec.source.idle-timeout")
+            yield table_key(address), of_all if own is None else duration_ms(IDLE_OPTION, own)
 
 
 def lateness_ms(session: Session) -> int:
     """For how long windows of keyed targets change after they were closed; 0: for ever."""
-    return duration_ms(_LATENESS, session.settings.get(_LATENESS, "0 ms"))
+    return int(session.settings.value("table.exec.emit.allow-lateness"))
 
 
 def early_fire_ms(session: Session) -> int:
     """The least time between two results of windows of keyed targets."""
-    if session.settings.get(f"{_EARLY}.enabled", "false").lower() != "true":
-        return 0
-    return duration_ms(f"{_EARLY}.delay", session.settings.get(f"{_EARLY}.delay", "0 ms"))
+    settings = session.settings
+    return settings.value(f"{_EARLY}.delay") if settings.value(f"{_EARLY}.enabled") else 0
 
 
 def _late_tables(view: TableAddress, plan: ViewPlan) -> Iterator[TableAddress]:

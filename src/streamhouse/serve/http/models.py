@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from streamhouse.options import table_of
 from streamhouse.serve.errors import CODES
 
 DESCRIPTION = """
@@ -14,18 +15,7 @@ SQL over them. In JSON, decimals and timestamps are strings (all digits, ISO 860
 base64, and NaN, Infinity and -Infinity are strings. Every GET path also accepts HEAD, with the same
 headers. Every error is `{"error": {"code": …, "message": …}}`.
 """
-TAGS: list[dict[str, Any]] = [
-    {"name": "views", "description": "The served views, and their rows as of a snapshot."},
-    {"name": "changes", "description": "The rows of a view, then each change."},
-    {"name": "history", "description": "A view's schema, snapshots, tags, files and options."},
-    {"name": "sql", "description": "One SELECT over the served views."},
-    {
-        "name": "pipelines",
-        "description": "The pipelines that fill the tables; --allow-run allows starting and "
-        "stopping them.",
-    },
-    {"name": "server", "description": "The server itself."},
-]
+TAGS: list[dict[str, Any]] = table_of(__package__, "tags.toml")["tags"]
 _ALWAYS = ("unauthorized", "forbidden", "invalid", "too_many", "busy")
 
 

@@ -5,7 +5,7 @@ They are the same in CREATE CATALOG, `--option` and Spark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.options import boolean, by_key, check_known, choice, required, table_of
@@ -17,15 +17,8 @@ DEFAULT_DATABASE = "default-database"
 _EFFECTIVE = ("type", "warehouse", "metastore", DEFAULT_DATABASE, "table.type")
 REST_NAME = "rest.warehouse"
 """The name by which a REST server knows the warehouse, if that is not its location."""
-METASTORES = ("filesystem", "jdbc", "rest")
-_BY_METASTORE: Mapping[str, tuple[str, ...]] = {
-    "filesystem": (),
-    "jdbc": (
-        *("uri", "catalog-key", "jdbc.user", "jdbc.password"),
-        *("lock.enabled", "lock-acquire-timeout"),
-    ),
-    "rest": ("uri", "token.provider", "token", REST_NAME),
-}
+_TABLE = table_of(__package__, "catalog_options.toml")
+_BY_METASTORE: Mapping[str, Sequence[str]] = _TABLE["metastores"]
 """The options of a kind of catalog; `uri` is required."""
 WAREHOUSE_KEYS = (
     "warehouse",
@@ -39,7 +32,7 @@ _HIVE = (
     "writes them, or have them served by a REST catalog"
 )
 
-WITHOUT_EFFECT = by_key(table_of(__package__, "catalog_options.toml")["without_effect"])
+WITHOUT_EFFECT = by_key(_TABLE["without_effect"])
 """Options without effect here, and why."""
 
 
@@ -56,7 +49,7 @@ def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
     metastore = options.get("metastore", "filesystem")
     if metastore == "hive":
         raise UnsupportedSqlError(_HIVE.format(where=where))
-    choice("metastore", metastore, METASTORES)
+    choice("metastore", metastore, _BY_METASTORE)
     effective = (*_EFFECTIVE, *_BY_METASTORE[metastore])
     for key in own:
         kinds = [kind for kind, keys in _BY_METASTORE.items() if key in keys]

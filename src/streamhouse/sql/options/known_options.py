@@ -9,12 +9,11 @@ For an unknown key, each `check_*` raises `OptionError` and names the nearest kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 from streamhouse.close_matches import closest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, by_key, check_known, choice, duration_ms, integer, table_of
+from streamhouse.options import OptionValues, by_key, check_known, options_of, table_of
 from streamhouse.sql.expressions.zones import ZONE_OPTION, zone_named
 
 _FLINK = table_of(__package__, "flink_settings.toml")
@@ -24,40 +23,16 @@ SYNONYMS: Mapping[str, str] = _FLINK["synonyms"]
 """Synonyms of keys that have an effect."""
 _TYPO_SIMILARITY = 0.93
 _LOOKUP = table_of(__package__, "lookup_options.toml")
-LOOKUP_OPTIONS: Mapping[str, str] = {**_LOOKUP["effective"], **_LOOKUP["without_effect"]}
+LOOKUP_OPTIONS = {
+    option.key: option for option in options_of(_LOOKUP["effective"] | _LOOKUP["without_effect"])
+}
 """Dynamic options of a dimension table that concern the join, with their effect here."""
 
 
-def _one_of(*words: str) -> Callable[[str, str], object]:
-    """A check of a word in any case."""
-    return lambda key, value: choice(key, value.lower(), words)
-
-
-def _name(key: str, value: str) -> None:
-    if not value.strip():
-        raise OptionError(f"option '{key}' is empty; give the pipeline a name")
-
-
-_POSITIVE = partial(integer, minimum=1)
-SET_OPTIONS: dict[str, Callable[[str, str], object]] = {
-    "pipeline.name": _name,
-    "execution.checkpointing.interval": partial(duration_ms, minimum=1),
-    "execution.runtime-mode": _one_of("streaming", "batch"),
-    "parallelism.default": _POSITIVE,
-    "table.exec.emit.allow-lateness": duration_ms,
-    "table.exec.emit.early-fire.enabled": boolean,
-    "table.exec.emit.early-fire.delay": duration_ms,
-    "table.exec.source.idle-timeout": duration_ms,
-    "table.exec.state.ttl": duration_ms,
-    ZONE_OPTION: zone_named,
-    "view.refresh-strategy": _one_of("auto", "incremental", "recompute"),
-    "sql-client.execution.result-mode": _one_of("table", "changelog", "tableau"),
-    "sql-client.execution.max-table-result.rows": _POSITIVE,
-    "sql-client.display.max-column-width": _POSITIVE,
-    "sql-client.display.print-time-cost": boolean,
-    "sql-client.verbose": boolean,
+SET_OPTIONS = {
+    option.key: option for option in options_of(table_of(__package__, "set_options.toml"))
 }
-"""The keys that SET takes, with their checks; those of `sql-client.` have no effect."""
+"""The options that SET takes, by their keys."""
 
 
 def check_set(key: str, value: str) -> str | None:
@@ -71,7 +46,11 @@ def check_set(key: str, value: str) -> str | None:
         if why is not None:
             return f"SET '{key}' has no effect here: {why}"
     check_known([key], SET_OPTIONS, "SET")
-    SET_OPTIONS[key](key, value)
+    SET_OPTIONS[key].value(value)
+    if key == ZONE_OPTION:
+        zone_named(key, value)
+    if key == "pipeline.name" and not value.strip():
+        raise OptionError(f"option '{key}' is empty; give the pipeline a name")
     return None
 
 
@@ -107,14 +86,5 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
     options of the table itself (see `is_lookup_option`), which its connector checks.
     """
     join_options = {key: value for key, value in options.items() if is_lookup_option(key)}
-    check_known(join_options, LOOKUP_OPTIONS, where)
-    for key, value in join_options.items():
-        if key == "lookup.cache":
-            choice(key, value.upper(), ("AUTO", "FULL", "MEMORY", "PARTIAL"))
-        elif key == "lookup.async" or key.endswith(".refresh.async"):
-            boolean(key, value)
-        elif key.endswith(("-number", "-rows", "-count", "-threshold", "parallelism")):
-            integer(key, value, 0 if key.endswith("-min-rows") else 1)
-        elif key.endswith(("-interval", "-retention")):
-            duration_ms(key, value)
+    OptionValues(LOOKUP_OPTIONS.values(), join_options).check(where)
     return [key for key in join_options if key in _LOOKUP["without_effect"]]

@@ -8,37 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from streamhouse.errors import OptionError
 from streamhouse.options import table_of
 
-
-@dataclass(frozen=True)
-class Renamed:
-    """An option that has another name now; `until`: the last release with the old one."""
-
-    until: str
-    now: str
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """An option that no longer has an effect; `why` is the reason or the current behaviour."""
-
-    until: str
-    why: str
-
-
 _TABLE = table_of(__package__, "renamed_options.toml")
-RENAMED: Mapping[str, Renamed] = {key: Renamed(**entry) for key, entry in _TABLE["renamed"].items()}
-"""Old keys, and the option that each of them is now."""
-DROPPED: Mapping[str, Dropped] = {
-    key: Dropped(group["until"], group["why"])
-    for group in _TABLE["dropped"]
-    for key in group["keys"]
+RENAMED: Mapping[str, Mapping[str, str]] = _TABLE["renamed"]
+"""By old keys: the option that it is `now`, and `until` when, the last release with the old one."""
+DROPPED: Mapping[str, Mapping[str, str]] = {
+    key: group for group in _TABLE["dropped"] for key in group["keys"]
 }
-"""Options without effect; a key that ends with a dot stands for all that begin with it."""
+"""Options without effect: `until` when they had one, and `why`; `x.` stands for a beginning."""
 
 DEFAULT_VALUE = re.compile(r"fields\.(?P<column>.+)\.default-value")
 """`fields.<column>.default-value` (0.5 to 1.1) is now the column's own default."""
@@ -50,7 +30,7 @@ _ENUMERATED = frozenset(_TABLE["enumerated"])
 def renamed(key: str) -> str:
     """The current name of an option."""
     option = RENAMED.get(key)
-    return key if option is None else option.now
+    return key if option is None else option["now"]
 
 
 def current(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -76,7 +56,7 @@ def _notice(key: str) -> str | None:
     """The notice about an option of an earlier release; None for a current option."""
     if key in RENAMED:
         now = RENAMED[key]
-        return f"option '{key}' (Paimon {now.until} and before) is now '{now.now}'"
+        return f"option '{key}' (Paimon {now['until']} and before) is now '{now['now']}'"
     default = DEFAULT_VALUE.fullmatch(key)
     if default is not None:
         return (
@@ -87,12 +67,13 @@ def _notice(key: str) -> str | None:
     if dropped is None:
         return None
     return (
-        f"option '{key}' (Paimon {dropped.until} and before) no longer has an effect: {dropped.why}"
+        f"option '{key}' (Paimon {dropped['until']} and before) no longer has an effect: "
+        f"{dropped['why']}"
     )
 
 
-def dropped_option(key: str) -> Dropped | None:
-    """The record of an option that no longer has an effect; None for any other."""
+def dropped_option(key: str) -> Mapping[str, str] | None:
+    """The entry of an option that no longer has an effect; None for any other."""
     return DROPPED.get(key) or DROPPED.get(key[: key.find(".") + 1])
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean
+from streamhouse.options import boolean, table_of
 
 S3_PREFIXES = ("fs.s3a.", "fs.s3.", "s3a.", "s3.")
 OSS_PREFIXES = ("fs.oss.", "oss.")
@@ -30,23 +30,9 @@ CONDITIONAL = "s3.conditional-writes"
 """`false`: the store ignores conditions of writes, and only one machine writes to it."""
 
 _S3_SCHEMES, _OSS_SCHEME = ("s3", "s3a", "s3n"), "oss"
-_CANONICAL: Mapping[str, tuple[str, ...]] = {
-    ENDPOINT: ("endpoint",),
-    REGION: ("region", "endpoint-region"),
-    ACCESS_KEY: ("access-key", "access-key-id", "accesskeyid"),
-    SECRET_KEY: ("secret-key", "secret-access-key", "accesskeysecret"),
-    SESSION_TOKEN: ("session-token", "security-token", "securitytoken"),
-    PATH_STYLE: ("path-style-access",),
-    CONDITIONAL: ("conditional-writes",),
-}
+_TABLE = table_of(__package__, "store_options.toml")
+_CANONICAL: Mapping[str, Sequence[str]] = _TABLE["canonical"]
 _NAMES = {name: key for key, names in _CANONICAL.items() for name in names}
-_SHOWN = {
-    "s3.": (
-        *("endpoint", "region", "access-key", "secret-key", "session-token", "path-style-access"),
-        "conditional-writes",
-    ),
-    "fs.oss.": ("endpoint", "region", "accessKeyId", "accessKeySecret", "securityToken"),
-}
 _IGNORED = ("impl",)
 _VIRTUAL_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".aliyuncs.com")
 """Hosts of end points that take the bucket as part of the host name."""
@@ -187,7 +173,7 @@ def _canonical(key: str, prefix: str, where: str) -> str | None:
         return None
     if name not in _NAMES:
         displayed = "fs.oss." if prefix in OSS_PREFIXES else "s3."
-        known = [f"{displayed}{suffix}" for suffix in _SHOWN[displayed]]
+        known = [f"{displayed}{suffix}" for suffix in _TABLE["shown"][displayed]]
         raise OptionError(f"{where}: unknown option '{key}'; {nearest(key, known)}")
     return _NAMES[name]
 

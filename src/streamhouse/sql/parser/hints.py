@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token
 
 from streamhouse.close_matches import closest, nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, choice, duration_ms, integer, table_of
+from streamhouse.options import OptionValues, duration_ms, options_of, table_of
 from streamhouse.sql.options import renamed_options
 from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
@@ -26,12 +26,9 @@ _WITHOUT_EFFECT = (
 )
 """Hints about how Flink joins: they change no row."""
 _STATE_TTL = "STATE_TTL"
-_RETRY = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
 
-LOOKUP_STRATEGIES = ("full", "partial", "bucket")
-LOOKUP_HINT_KEYS: Mapping[str, str] = table_of("streamhouse.sql.options", "lookup_options.toml")[
-    "hint"
-]
+_LOOKUP = options_of(table_of("streamhouse.sql.options", "lookup_options.toml")["hint"])
+LOOKUP_HINT_KEYS = tuple(option.key for option in _LOOKUP)
 
 
 @dataclass(frozen=True)
@@ -127,48 +124,32 @@ def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
                     offsets[key],
                     offsets[key] + len(key) + 2,
                 )
-        if "table" not in options:
-            raise script.error("hint LOOKUP: option 'table' is missing", start, end)
+        values = OptionValues(_LOOKUP, options)
         try:
-            retry, strategy, ordered = _retry(options), _strategy(options), _ordered(options)
+            values.check("hint LOOKUP")
+            retry, strategy = _retry(values), _strategy(values)
         except OptionError as error:
-            raise script.error(f"hint LOOKUP: {error}", start, end) from None
-        hints.append(LookupHint(options["table"], retry, strategy, ordered, start, end))
+            raise script.error(str(error), start, end) from None
+        ordered = values["output-mode"] == "ordered"
+        hints.append(LookupHint(values["table"], retry, strategy, ordered, start, end))
     return hints
 
 
-def _retry(options: dict[str, str]) -> LookupRetry | None:
-    if "async" in options:
-        boolean("async", options["async"])
-    if "capacity" in options:
-        integer("capacity", options["capacity"], 1)
-    if "timeout" in options:
-        duration_ms("timeout", options["timeout"])
-    present = [key for key in _RETRY if key in options]
-    if not present:
+def _retry(values: OptionValues) -> LookupRetry | None:
+    if "retry-predicate" not in values:
         return None
-    missing = [key for key in _RETRY if key not in options]
-    if missing:
-        raise OptionError(f"'{present[0]}' requires '{missing[0]}'; set both")
-    choice("retry-predicate", options["retry-predicate"], ("lookup_miss",))
-    choice("retry-strategy", options["retry-strategy"], ("fixed_delay",))
-    delay = duration_ms("fixed-delay", options["fixed-delay"])
-    return LookupRetry(delay, integer("max-attempts", options["max-attempts"], 1))
+    return LookupRetry(values["fixed-delay"], values["max-attempts"])
 
 
-def _ordered(options: dict[str, str]) -> bool:
-    mode = options.get("output-mode", "allow_unordered").lower()
-    return choice("output-mode", mode, ("ordered", "allow_unordered")) == "ordered"
-
-
-def _strategy(options: dict[str, str]) -> str | None:
-    shuffled = boolean("shuffle", options.get("shuffle", "false"))
-    if "strategy" not in options:
-        return "shuffle" if shuffled else None
-    strategy = choice("strategy", options["strategy"].lower(), LOOKUP_STRATEGIES)
-    if shuffled and strategy != "bucket":
-        raise OptionError(f"'shuffle' = 'true' requires strategy 'bucket', not '{strategy}'")
-    return strategy
+def _strategy(values: OptionValues) -> str | None:
+    strategy: str | None = values["strategy"]
+    if not values["shuffle"]:
+        return strategy
+    if strategy not in (None, "bucket"):
+        raise OptionError(
+            f"hint LOOKUP: 'shuffle' = 'true' requires strategy 'bucket', not '{strategy}'"
+        )
+    return strategy or "shuffle"
 
 
 def _parse_hints(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cursor]]:

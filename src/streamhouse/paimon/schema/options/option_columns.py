@@ -6,19 +6,9 @@ import re
 from collections.abc import Mapping
 
 from streamhouse.errors import SchemaChangeError
-from streamhouse.paimon.schema.options.table_options import FIELD
+from streamhouse.paimon.schema.options.table_options import FIELD, TABLE
 
-COLUMN_LISTS = (
-    "bucket-key",
-    "sequence.field",
-    "changelog-producer.row-deduplicate-ignore-fields",
-    "clustering.columns",
-    "record-level.time-field",
-    "rowkind.field",
-    "upsert-key",
-    "blob-field",
-    "partial-update.remove-record-on-sequence-group",
-)
+COLUMN_LISTS: tuple[str, ...] = tuple(TABLE["column_lists"])
 """Options whose values are columns, divided by commas."""
 INDEX = re.compile(r"file-index\.[a-z-]+\.columns")
 _GROUP = "sequence-group"

@@ -6,37 +6,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, choice, duration_ms, integer, memory_bytes, table_of
+from streamhouse.options import CONVERSIONS, choice, table_of
 from streamhouse.sql.options.renamed_options import dropped_option
 
-_TABLE = table_of(__package__, "table_options.toml")
-TYPES = {key: kind for kind, keys in _TABLE["by_type"].items() for key in keys.split()}
+TABLE = table_of(__package__, "table_options.toml")
+TYPES = {key: kind for kind, keys in TABLE["by_type"].items() for key in keys.split()}
 """The options by the type of their values; a list of values stands for itself."""
 CORE_KEYS = frozenset(TYPES)
-FLINK_KEYS = frozenset(_TABLE["flink"]["keys"].split())
+FLINK_KEYS = frozenset(TABLE["flink"]["keys"].split())
 """Options of the Flink connector, stored with a table since scripts written for Flink set them."""
-FIELD_TYPES: Mapping[str, str] = _TABLE["field"]
+FIELD_TYPES: Mapping[str, str] = TABLE["field"]
 """The options of a column, `fields.<column>.…`, by the type of their values."""
 FIELD = re.compile(r"fields\.(?P<columns>.+)\.(?P<what>[a-z-]+)")
-_PATTERNS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"file-index\.(bloom-filter|bitmap|bsi|range-bitmap)\..+",
-        r"(parquet|orc|avro|csv|json|lance|text)\..+",
-        r"blob-descriptor\..+",
-        r"(commit|tag)\.callback\..+\.param",
-        r"rocksdb\..+",
-        r"(btree-index|lumina)\..+",
-        r"metadata\.iceberg\..+",
-        r"properties\..+",
-        r"schema\.\d+\.(name|expr|data-type)",
-        r"schema\.watermark\.0\.(rowtime|strategy\.(expr|data-type))",
-    )
-)
+_PATTERNS = tuple(map(re.compile, TABLE["patterns"]))
 
 
 def check_table_options(options: Mapping[str, str], where: str) -> None:
@@ -84,35 +70,18 @@ def plain_values(options: Mapping[str, str]) -> dict[str, str]:
         kind = value_type(key)
         if kind == "STRING" and key != "bucket":
             return value
-        return value.strip() if kind in _CHECKS or key == "bucket" else value.strip().lower()
+        return value.strip() if kind in CONVERSIONS or key == "bucket" else value.strip().lower()
 
     return {key: plain(key, value) for key, value in options.items()}
 
 
 def _check_value(key: str, value: str) -> None:
     kind = value_type(key)
-    if kind in _CHECKS:
-        _CHECKS[kind](key, value)
+    if kind in CONVERSIONS:
+        CONVERSIONS[kind](key, value)
     elif kind != "STRING":
         word = re.sub(r"\(\d+\)", "(<length>)", value.strip().lower())
         choice(key, word, kind.split(" | "))
-
-
-def _number(key: str, value: str) -> None:
-    try:
-        float(value)
-    except ValueError:
-        raise OptionError(f"option '{key}': '{value}' is not a number") from None
-
-
-_CHECKS: Mapping[str, Callable[[str, str], object]] = {
-    "BOOLEAN": boolean,
-    "INT": integer,
-    "BIGINT": integer,
-    "DOUBLE": _number,
-    "MEMORY SIZE": memory_bytes,
-    "DURATION": duration_ms,
-}
 
 
 def is_known(key: str) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.options import table_of
 from streamhouse.paimon.schema.options.option_columns import split_names
 from streamhouse.paimon.schema.validation.declared_schema import NESTED, DeclaredSchema, root
 from streamhouse.sql.options.merge_functions import (
@@ -60,13 +61,9 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "merge_map_with_keytime": (_keyed_rows, "MAP<…, ROW<…>> with two fields or more"),
 }
 """Merge functions, with the types that they can merge."""
-_OWNERS = {
-    "distinct": ("collect", "listagg"),
-    "list-agg-delimiter": ("listagg",),
-    "ts-field": ("merge_map_with_keytime",),
-    "count-limit": ("nested_update",),
-    "nested-key": ("nested_update", "nested_partial_update"),
-}
+_OWNERS: Mapping[str, Sequence[str]] = table_of(__package__, "feature_rules.toml")[
+    "merge_functions"
+]
 """Options of a column that only have an effect with certain merge functions."""
 MERGING = ("aggregate-function", "ignore-retract", *_OWNERS)
 """Options of a column of a table whose merge engine merges column by column."""

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.options import table_of
 from streamhouse.paimon.schema.options.option_columns import COLUMN_LISTS, INDEX, split_names
 from streamhouse.paimon.schema.validation.declared_schema import NESTED, DeclaredSchema
 
-_LARGE = {"vector-field": "VECTOR", "blob-descriptor-field": "BLOB"}
-_LARGE["blob-external-storage-field"] = "BLOB"
+_TABLE = table_of(__package__, "feature_rules.toml")
+_LARGE: Mapping[str, str] = _TABLE["large"]
 """Options for columns of types that tables of Streamhouse do not have."""
-_TEXT = ("STRING", "CHAR", "VARCHAR")
-_TYPES = {
-    "record-level.time-field": ("INT", "BIGINT", "TIMESTAMP"),
-    "rowkind.field": _TEXT,
-    "upsert-key": None,
-    "sequence.field": None,
-}
-"""The types of the columns that an option may name; None: any but nested ones."""
+_TYPES: Mapping[str, Sequence[str]] = _TABLE["column_types"]
+"""The types of the columns that an option may name; empty: any but nested ones."""
 
 
 def option_column_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
@@ -52,7 +47,7 @@ def _faults(schema: DeclaredSchema, key: str, name: str) -> Iterator[Streamhouse
     if name not in schema.texts or key not in _TYPES:
         return
     allowed = _TYPES[key]
-    if allowed is None:
+    if not allowed:
         yield from _unordered(schema, key, name)
     elif schema.root(name) not in allowed:
         kinds = ", ".join(allowed)

@@ -36,6 +36,7 @@ from streamhouse.serve.http.access_control import MayRead, subprotocol
 from streamhouse.serve.http.models import error_responses
 from streamhouse.serve.http.responses import HEAD, send_start
 from streamhouse.serve.http.routes.parameters import (
+    DECLARED,
     KNOWN_PARAMETERS,
     Columns,
     ViewName,
@@ -58,24 +59,8 @@ _ABORT_S = 1.0
 _MAX_MESSAGES = 100
 _REASON_BYTES = 120
 
-LastId = Annotated[
-    str | None,
-    Query(
-        description="The id of the last event received: the stream resumes after it. "
-        "`latest`: only changes from now on.",
-        examples=["17-k3x9"],
-        max_length=100,
-    ),
-]
-LastEventId = Annotated[
-    str | None,
-    Header(
-        alias="Last-Event-ID",
-        description="As `last_id`, and takes precedence over it: browsers send it when they "
-        "reconnect to the address of the stream.",
-        max_length=100,
-    ),
-]
+LastId = Annotated[str | None, Query(**DECLARED["last_id"])]
+LastEventId = Annotated[str | None, Header(**DECLARED["last_event_id"])]
 
 _EVENTS = """
 `event: snapshot` with all rows, then an `event: changes` for each commit:

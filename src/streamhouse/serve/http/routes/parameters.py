@@ -9,6 +9,7 @@ from starlette.requests import HTTPConnection
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
+from streamhouse.options import table_of
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.http.access_control import Allowed
 from streamhouse.serve.queries.output import MEDIA_TYPES
@@ -16,64 +17,17 @@ from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
 from streamhouse.serve.views.served_view import MAX_CHARACTERS, is_plain_text
 
 FORMATS = tuple(member.value for member in RowFormat)
-_MAX_COLUMNS = 8_000
-_MAX_ROWS = 2**53
+DECLARED = table_of(__package__, "parameters.toml")
 
-ViewName = Annotated[
-    str,
-    Path(
-        description="The view as `database.table`, or a branch of a table: `db.t$branch_b`.",
-        examples=["shop.country_sales"],
-        max_length=MAX_CHARACTERS,
-    ),
-]
+ViewName = Annotated[str, Path(**DECLARED["view"], max_length=MAX_CHARACTERS)]
 FormatName = Annotated[
-    str | None,
-    Query(
-        alias="format",
-        description="The format; by default the one in the Accept header, else json.",
-        json_schema_extra={"enum": list(FORMATS)},
-        max_length=20,
-    ),
+    str | None, Query(**DECLARED["format"], json_schema_extra={"enum": list(FORMATS)})
 ]
-Columns = Annotated[
-    str | None,
-    Query(
-        description="The columns to return, separated by commas; by default all.",
-        examples=["country,total"],
-        max_length=_MAX_COLUMNS,
-    ),
-]
-Filter = Annotated[
-    str | None,
-    Query(
-        description="A condition over the view's columns, in Flink's SQL.",
-        examples=["total > 0 AND country <> 'France'"],
-        max_length=MAX_FILTER_CHARACTERS,
-    ),
-]
-Order = Annotated[
-    str | None,
-    Query(
-        description="Columns to sort by, separated by commas; `-` before a column sorts it "
-        "descending. Nulls come last. By default the primary key.",
-        examples=["-total,country"],
-        max_length=_MAX_COLUMNS,
-    ),
-]
-Limit = Annotated[
-    int | None,
-    Query(description="The maximum number of rows.", ge=0, le=_MAX_ROWS, examples=[100]),
-]
-AsOf = Annotated[
-    str | None,
-    Query(
-        description="Time travel: a snapshot's number, a tag, a time (UTC) or a relative time "
-        "such as `5 min ago`. By default now.",
-        examples=["17"],
-        max_length=200,
-    ),
-]
+Columns = Annotated[str | None, Query(**DECLARED["columns"])]
+Filter = Annotated[str | None, Query(**DECLARED["filter"], max_length=MAX_FILTER_CHARACTERS)]
+Order = Annotated[str | None, Query(**DECLARED["order"])]
+Limit = Annotated[int | None, Query(**DECLARED["limit"])]
+AsOf = Annotated[str | None, Query(**DECLARED["as_of"])]
 
 _TYPES = {kind.partition(";")[0]: known for known, kind in MEDIA_TYPES.items()}
 _TYPES["application/x-parquet"] = RowFormat.PARQUET

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -17,6 +16,7 @@ from streamhouse.serve.http.access_control import MayQuery
 from streamhouse.serve.http.models import SqlResponse, content_in_all_formats, error_responses
 from streamhouse.serve.http.responses import TemporaryFileResponse
 from streamhouse.serve.http.routes.parameters import (
+    DECLARED,
     FORMATS,
     KNOWN_PARAMETERS,
     FormatName,
@@ -24,39 +24,17 @@ from streamhouse.serve.http.routes.parameters import (
     state,
 )
 from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget, SelectRequest
-from streamhouse.serve.settings import MAX_RESPONSE_BYTES, MAX_SQL_CHARACTERS
+from streamhouse.serve.settings import MAX_RESPONSE_BYTES
 from streamhouse.serve.views.served_view import is_plain_text
 
 router = APIRouter(tags=["sql"], dependencies=KNOWN_PARAMETERS)
 
 _JSON = "application/json"
 _TEXTS = ("text/plain", "application/sql")
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            _JSON: {
-                "schema": {
-                    "type": "object",
-                    "required": ["sql"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "sql": {
-                            "type": "string",
-                            "maxLength": MAX_SQL_CHARACTERS,
-                            "examples": ["SELECT COUNT(*) AS n FROM shop.country_sales"],
-                        },
-                        "format": {"type": "string", "enum": list(FORMATS)},
-                    },
-                }
-            },
-            **{
-                kind: {"schema": {"type": "string", "maxLength": MAX_SQL_CHARACTERS}}
-                for kind in _TEXTS
-            },
-        },
-    }
-}
+_BODY = DECLARED["sql"]
+_MEMBERS = _BODY["content"][_JSON]["schema"]["properties"]
+_MEMBERS["format"] = {"type": "string", "enum": list(FORMATS)}
+_MAX_CHARACTERS: int = _MEMBERS["sql"]["maxLength"]
 
 
 @router.post(
@@ -71,7 +49,7 @@ _BODY: dict[str, Any] = {
         },
         **error_responses("bad_request", "not_found", "expired", "too_large", "unsupported"),
     },
-    openapi_extra=_BODY,
+    openapi_extra={"requestBody": _BODY},
 )
 async def sql(request: Request, scope: MayQuery, format_name: FormatName = None) -> Response:
     """Run one SELECT (or WITH, or VALUES) in the Flink dialect over the served views.
@@ -106,9 +84,9 @@ async def _parse_body(request: Request, format_name: str | None) -> tuple[str, R
             'send the query as {"sql": "SELECT …"} with Content-Type: application/json, or as '
             "plain text with application/sql or text/plain",
         )
-    if len(text) > MAX_SQL_CHARACTERS:
+    if len(text) > _MAX_CHARACTERS:
         raise Problem(
-            "too_large", f"the query is longer than {MAX_SQL_CHARACTERS:,} characters; shorten it"
+            "too_large", f"the query is longer than {_MAX_CHARACTERS:,} characters; shorten it"
         )
     if not is_plain_text(text):
         raise SqlError("the query contains a control character; remove it")
