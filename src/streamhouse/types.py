@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -90,3 +91,16 @@ def flink_type(kind: pa.DataType) -> str:
     if pa.types.is_fixed_size_binary(kind):
         return f"BINARY({kind.byte_width})"
     return str(kind).upper()
+
+
+def mapped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with `leaf` of each type in it that is not nested."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(mapped(field.type, leaf)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(*(part.with_type(mapped(part.type, leaf)) for part in (key, item)))
+    for is_kind, make in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
+        if is_kind(kind):
+            return make(kind.value_field.with_type(mapped(kind.value_type, leaf)))
+    return leaf(kind)

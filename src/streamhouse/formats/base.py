@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
@@ -183,6 +184,12 @@ def null_rows(array: pa.Array) -> list[int]:
         return []
     found: list[int] = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist()
     return found
+
+
+def joined(records: pa.Array, separator: str | bytes) -> bytes:
+    """The texts or bytes of an array without nulls, with a separator between them."""
+    whole = pa.ListArray.from_arrays(pa.array([0, len(records)], pa.int32()), records)
+    return pc.binary_join(whole, separator)[0].as_buffer().to_pybytes()  # type: ignore[no-any-return]
 
 
 def names() -> tuple[str, ...]:

@@ -47,22 +47,20 @@ class JsonOptions:
     fail_on_missing_field: bool = False
     ignore_parse_errors: bool = False
     standard: str = SQL
-    null_key_mode: str = "FAIL"
-    null_key_literal: str = "null"
     ignore_null_fields: bool = False
 
     @classmethod
     def parse(cls, values: OptionValues) -> JsonOptions:
         """Raises `OptionError`."""
+        # Only checked: decimals are plain numbers, and no MAP has a null key.
         values.boolean("encode.decimal-as-plain-number")
+        values.choice("map-null-key.mode")
         missing = "fail-on-missing-field"
         parsed = cls(
             # Formats of changes do not have this option.
             missing in values and values.boolean(missing),
             values.boolean("ignore-parse-errors"),
             values.choice("timestamp-format.standard"),
-            values.choice("map-null-key.mode"),
-            values.text("map-null-key.literal"),
             values.boolean("encode.ignore-null-fields"),
         )
         if parsed.fail_on_missing_field and parsed.ignore_parse_errors:

@@ -196,7 +196,7 @@ class ChangelogEncoder:
         kinds = ["+I"] * rows.num_rows
         if ROW_KIND in rows.schema.names:
             kinds = rows.column(ROW_KIND).to_pylist()
-        objects = self._objects.objects(rows)
+        objects = map(orjson.Fragment, self._objects.encode(rows).to_pylist())
         records = [
             orjson.dumps(self._written(kind in _ADDED, record))
             for kind, record in zip(kinds, objects, strict=True)
