@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.mysql.values import dates
-from streamhouse.mysql.values.byte_values import geometry_text, vector_numbers
+from streamhouse.mysql.values.byte_values import geometry_texts, vector_numbers
 from streamhouse.mysql.values.dates import AS_NULL, DateReading
 from streamhouse.mysql.values.unicode import utf8_text
 
@@ -251,7 +251,7 @@ def from_texts(column: MySqlColumn, raw: pa.Array, reading: DateReading = AS_NUL
     if pa.types.is_binary(plain):
         return raw
     if column.family == "geometry":
-        return pa.array([None if v is None else geometry_text(v) for v in raw.to_pylist()], plain)
+        return geometry_texts(raw)
     texts = _texts(raw)
     if column.family == "decimal" and pa.types.is_string(plain):
         return without_zeros(texts)
