@@ -43,7 +43,8 @@ _WIDER_NAMES: dict[pa.DataType, str] = {
     pa.null(): "STRING",
 }
 """Types of query results that no column has, and the types that hold their values."""
-_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+"""The digits after the seconds of the units of times."""
 PLAIN = {flink: arrow for flink, _, arrow in ATOMIC} | {"TIME": pa.time32("ms")}
 PLAIN |= {flink: PLAIN[other] for flink, other in STORED_AS.items()}
 """The Arrow types of Flink's types that have the same one whatever their parameters."""
@@ -79,9 +80,9 @@ def flink_type(kind: pa.DataType) -> str:
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if pa.types.is_timestamp(kind):
         word = "TIMESTAMP" if kind.tz is None else "TIMESTAMP_LTZ"
-        return f"{word}({_DIGITS[kind.unit]})"
+        return f"{word}({DIGITS[kind.unit]})"
     if pa.types.is_time(kind):
-        return f"TIME({_DIGITS[kind.unit]})"
+        return f"TIME({DIGITS[kind.unit]})"
     if pa.types.is_map(kind):
         return f"MAP<{flink_type(kind.key_type)}, {flink_type(kind.item_type)}>"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

@@ -129,6 +129,26 @@ class ParsedRows:
     records: list[int] | None
     bad: dict[int, str] = field(default_factory=dict)
 
+    def read(
+        self,
+        records: Sequence[bytes | None],
+        rows_of: Callable[[bytes], Sequence[Any]],
+        problem: str = "",
+    ) -> None:
+        """Append the rows of records; a record for which `rows_of` raises `ValueError` is bad.
+
+        `problem`: how the reason begins.
+        """
+        assert self.records is not None
+        for index, record in enumerate(records):
+            try:
+                own = () if record is None else rows_of(record)
+            except ValueError as error:
+                self.bad[index] = f"{problem}{error}"
+                continue
+            self.rows += own
+            self.records += [index] * len(own)
+
     def record(self, row: int) -> int:
         """The index of a row's record."""
         return row if self.records is None else self.records[row]
@@ -142,13 +162,13 @@ class ParsedRows:
     ) -> pa.Array:
         """A column by `convert`, which gets the row and its value; what does not fit is null.
 
-        Such values raise `ValueMismatch`, and their records are reported as bad.
+        Such values raise `ValueMismatch` or `ValueError`, and their records are reported as bad.
         """
         found: list[Any] = []
         for row, value in enumerate(values):
             try:
                 found.append(convert(row, value))
-            except ValueMismatch as error:
+            except (ValueMismatch, ValueError) as error:
                 self.report(row, f"column '{column.name}': {error}")
                 found.append(None)
             except RecursionError:

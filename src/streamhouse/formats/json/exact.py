@@ -95,7 +95,7 @@ def converter(kind: pa.DataType, options: JsonOptions, leaf: Leaf | None = None)
     It raises `ValueMismatch` for a value that does not fit, unless these are to be null. `leaf`
     makes the functions for types that are not nested, which raise `ValueError`.
     """
-    plain = _plain(kind, options, leaf or _leaf)
+    plain = _plain(kind, options, leaf or json_leaf)
 
     def convert(value: Any) -> Any:
         if value is None:
@@ -128,7 +128,8 @@ def _plain(kind: pa.DataType, options: JsonOptions, leaf: Leaf) -> Convert:
     return leaf(kind, options)
 
 
-def _leaf(kind: pa.DataType, options: JsonOptions) -> Convert:
+def json_leaf(kind: pa.DataType, options: JsonOptions) -> Convert:
+    """The converter of a type that is not nested; raises `ValueError` for what does not fit."""
     if pa.types.is_integer(kind):
         return _integer(kind.bit_width)
     if pa.types.is_float32(kind):
@@ -222,7 +223,7 @@ def _decimal(kind: pa.DataType) -> Convert:
     def convert(value: Any) -> Decimal:
         if type(value) is float:
             raise NeedsText
-        if type(value) is int:
+        if type(value) in (int, Decimal):
             exact = Decimal(value)
         else:
             text = value if type(value) is Number else _text(value).strip()
