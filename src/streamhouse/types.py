@@ -105,3 +105,13 @@ def mapped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.
         if is_kind(kind):
             return make(kind.value_field.with_type(mapped(kind.value_type, leaf)))
     return leaf(kind)
+
+
+def parts(array: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
+    """The elements of a nested array, its keys and values, or its fields; empty for others."""
+    kind = array.type
+    if pa.types.is_map(kind):
+        return [(kind.key_field, array.keys), (kind.item_field, array.items)]
+    if pa.types.is_struct(kind):
+        return list(zip(kind, array.flatten(), strict=True))
+    return [(kind.value_field, array.flatten())] if pa.types.is_nested(kind) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,14 +183,10 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 def _converter(field: pa.Field, options: CsvOptions) -> Convert:
-    settings = JsonOptions(ignore_parse_errors=options.ignore_parse_errors)
-    convert = converter(field.type, settings)
+    convert = converter(field.type, JsonOptions(ignore_parse_errors=options.ignore_parse_errors))
     if not pa.types.is_list(field.type):
         return convert
-    return _list_converter(convert, options)
 
-
-def _list_converter(convert: Callable[[Any], Any], options: CsvOptions) -> Convert:
     def elements(value: str | None) -> Any:
         if value is None:
             return None

@@ -172,9 +172,7 @@ def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArr
                 raw ^= 0x80000000
             total = total * factor + ((raw ^ flip) >> 8 * (4 - size))
             at = at + size
-        nulls = values.nulls
-        valid = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
-        return decimals(np.where(negative, -total, total), plain, valid)
+        return decimals(np.where(negative, -total, total), plain, values.nulls)
 
     return convert
 
