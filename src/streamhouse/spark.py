@@ -33,6 +33,7 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import SchemaChangeError
 from streamhouse.options import integer
 from streamhouse.source import ROW_KIND, Offset, Source
+from streamhouse.types import mapped
 
 _DATA_SOURCES = (
     ("streamhouse.paimon.spark.datasource", "PaimonDataSource"),
@@ -144,7 +145,7 @@ def active_session() -> SparkSession:
 def spark_schema(schema: pa.Schema) -> StructType:
     """Spark's types for a source's columns; zoneless timestamps are TIMESTAMP_NTZ."""
     plain = pa.schema(
-        pa.field(field.name, _spark_type(field.type), field.nullable) for field in schema
+        pa.field(field.name, mapped(field.type, _spark_type), field.nullable) for field in schema
     )
     return from_arrow_schema(plain, prefer_timestamp_ntz=True)
 
@@ -173,13 +174,7 @@ def _for_spark(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _spark_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_time(kind):
-        return pa.time64("ns")
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_spark_type(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_spark_type(field.type)) for field in kind])
-    return kind
+    return pa.time64("ns") if pa.types.is_time(kind) else kind
 
 
 def read_limits(options: Mapping[str, str]) -> tuple[int | None, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -42,7 +43,8 @@ _WIDER_NAMES: dict[pa.DataType, str] = {
     pa.null(): "STRING",
 }
 """Types of query results that no column has, and the types that hold their values."""
-_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+"""The digits after the seconds of the units of times."""
 PLAIN = {flink: arrow for flink, _, arrow in ATOMIC} | {"TIME": pa.time32("ms")}
 PLAIN |= {flink: PLAIN[other] for flink, other in STORED_AS.items()}
 """The Arrow types of Flink's types that have the same one whatever their parameters."""
@@ -78,9 +80,9 @@ def flink_type(kind: pa.DataType) -> str:
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if pa.types.is_timestamp(kind):
         word = "TIMESTAMP" if kind.tz is None else "TIMESTAMP_LTZ"
-        return f"{word}({_DIGITS[kind.unit]})"
+        return f"{word}({DIGITS[kind.unit]})"
     if pa.types.is_time(kind):
-        return f"TIME({_DIGITS[kind.unit]})"
+        return f"TIME({DIGITS[kind.unit]})"
     if pa.types.is_map(kind):
         return f"MAP<{flink_type(kind.key_type)}, {flink_type(kind.item_type)}>"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -90,3 +92,26 @@ def flink_type(kind: pa.DataType) -> str:
     if pa.types.is_fixed_size_binary(kind):
         return f"BINARY({kind.byte_width})"
     return str(kind).upper()
+
+
+def mapped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with `leaf` of each type in it that is not nested."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(mapped(field.type, leaf)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(*(part.with_type(mapped(part.type, leaf)) for part in (key, item)))
+    for is_kind, make in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
+        if is_kind(kind):
+            return make(kind.value_field.with_type(mapped(kind.value_type, leaf)))
+    return leaf(kind)
+
+
+def parts(array: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
+    """The elements of a nested array, its keys and values, or its fields; empty for others."""
+    kind = array.type
+    if pa.types.is_map(kind):
+        return [(kind.key_field, array.keys), (kind.item_field, array.items)]
+    if pa.types.is_struct(kind):
+        return list(zip(kind, array.flatten(), strict=True))
+    return [(kind.value_field, array.flatten())] if pa.types.is_nested(kind) else []

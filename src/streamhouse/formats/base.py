@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
@@ -128,6 +129,26 @@ class ParsedRows:
     records: list[int] | None
     bad: dict[int, str] = field(default_factory=dict)
 
+    def read(
+        self,
+        records: Sequence[bytes | None],
+        rows_of: Callable[[bytes], Sequence[Any]],
+        problem: str = "",
+    ) -> None:
+        """Append the rows of records; a record for which `rows_of` raises `ValueError` is bad.
+
+        `problem`: how the reason begins.
+        """
+        assert self.records is not None
+        for index, record in enumerate(records):
+            try:
+                own = () if record is None else rows_of(record)
+            except ValueError as error:
+                self.bad[index] = f"{problem}{error}"
+                continue
+            self.rows += own
+            self.records += [index] * len(own)
+
     def record(self, row: int) -> int:
         """The index of a row's record."""
         return row if self.records is None else self.records[row]
@@ -141,13 +162,13 @@ class ParsedRows:
     ) -> pa.Array:
         """A column by `convert`, which gets the row and its value; what does not fit is null.
 
-        Such values raise `ValueMismatch`, and their records are reported as bad.
+        Such values raise `ValueMismatch` or `ValueError`, and their records are reported as bad.
         """
         found: list[Any] = []
         for row, value in enumerate(values):
             try:
                 found.append(convert(row, value))
-            except ValueMismatch as error:
+            except (ValueMismatch, ValueError) as error:
                 self.report(row, f"column '{column.name}': {error}")
                 found.append(None)
             except RecursionError:
@@ -183,6 +204,12 @@ def null_rows(array: pa.Array) -> list[int]:
         return []
     found: list[int] = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist()
     return found
+
+
+def joined(records: pa.Array, separator: str | bytes) -> bytes:
+    """The texts or bytes of an array without nulls, with a separator between them."""
+    whole = pa.ListArray.from_arrays(pa.array([0, len(records)], pa.int32()), records)
+    return pc.binary_join(whole, separator)[0].as_buffer().to_pybytes()  # type: ignore[no-any-return]
 
 
 def names() -> tuple[str, ...]:

@@ -7,11 +7,10 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import BadRecord, Decoded, Format, RecordError
+from streamhouse.formats.base import Decoded, Format, ParsedRows, RecordError
 from streamhouse.options import DeclaredOptions, OptionValues
 from streamhouse.types import flink_type
 
@@ -60,22 +59,12 @@ class RawCodec:
         self._format = None if code is None else (">" if order == "big-endian" else "<") + code
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        values: list[Any] = []
-        bad: list[BadRecord] = []
-        for index, record in enumerate(records):
-            try:
-                values.append(None if record is None else self._value(record))
-                if record is None and not self._field.nullable:
-                    raise ValueError("the column is NOT NULL, but the record has no value")
-            except (ValueError, struct.error) as error:
-                del values[index - len(bad) :]
-                bad.append(BadRecord(index, f"column '{self._field.name}': {error}"))
-        rows = pa.record_batch([pa.array(values, self._field.type)], schema=self._schema)
-        if not bad:
-            return Decoded(rows)
-        bad_indexes = {refused.index for refused in bad}
-        decoded = [index for index in range(len(records)) if index not in bad_indexes]
-        return Decoded(rows, np.array(decoded, np.int64), bad)
+        found = ParsedRows(list(records), None)
+        array = found.converted(
+            self._field, records, lambda _, one: None if one is None else self._value(one)
+        )
+        found.check_nulls(self._field, array, "the record has no value")
+        return found.decoded([array], self._schema, ignore=False)
 
     def _value(self, record: bytes) -> Any:
         if self._format is not None:

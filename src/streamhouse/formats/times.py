@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.types import DIGITS
+
 SQL, ISO = "SQL", "ISO-8601"
 STANDARDS = (SQL, ISO)
 _TIMESTAMP = re.compile(
@@ -22,8 +24,7 @@ _TIMESTAMP = re.compile(
 _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?Z?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _EPOCH = datetime.datetime(1970, 1, 1)
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _SHORTEST, _LONGEST = len("2024-05-01 12:00:00"), len("2024-05-01 12:00:00.123456789")
 _SEPARATOR = 10
 
@@ -49,7 +50,7 @@ def parse_timestamp(text: str, kind: pa.TimestampType, standard: str) -> int:
             raise ValueError(text)
         offset = hours * 3600 + minutes * 60
         seconds += offset if match[9][0] == "-" else -offset
-    return checked_int64(seconds * _PER_SECOND[kind.unit] + _fraction(match[8], kind.unit), text)
+    return checked_int64(seconds * PER_SECOND[kind.unit] + _fraction(match[8], kind.unit), text)
 
 
 def checked_int64(number: int, text: str) -> int:
@@ -60,7 +61,7 @@ def checked_int64(number: int, text: str) -> int:
 
 
 def _fraction(digits: str | None, unit: str) -> int:
-    length = _DIGITS[unit]
+    length = DIGITS[unit]
     return int((digits or "").ljust(length, "0")[:length] or 0)
 
 
@@ -73,7 +74,7 @@ def parse_time(text: str, unit: str) -> int:
     if hours > 23 or minutes > 59 or seconds > 59:
         raise ValueError(text)
     whole = hours * 3600 + minutes * 60 + seconds
-    return whole * _PER_SECOND[unit] + _fraction(match[4], unit)
+    return whole * PER_SECOND[unit] + _fraction(match[4], unit)
 
 
 def parse_date(text: str) -> int:

@@ -25,8 +25,8 @@ _FLINK = {duck.lower(): flink for flink, duck, _ in ATOMIC} | {
     "timestamp_ns": "TIMESTAMP(9)",
     "timestamp with time zone": "TIMESTAMP_LTZ(6)",
 }
-_INTEGERS = ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT")
-_INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "INTEGER": 10, "BIGINT": 19}
+INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
+"""The decimal digits of the integer types, from the narrowest to the widest."""
 _EXACT_DIGITS = {"FLOAT": 6, "DOUBLE": 15}
 """Decimal digits that a floating-point number always keeps."""
 _TEXTS = ("STRING", "VARCHAR", "CHAR")
@@ -70,6 +70,12 @@ def scale(flink: str) -> int:
     """The number of digits after the decimal point of a DECIMAL."""
     parts = _inner(flink).split(",") if "(" in flink else []
     return int(parts[1]) if len(parts) > 1 else 0
+
+
+def number_digits(flink: str) -> tuple[int, int]:
+    """The digits before and after the decimal point of a DECIMAL or an integer type."""
+    whole = INTEGER_DIGITS.get(base(flink))
+    return (digits(flink, 10) - scale(flink), scale(flink)) if whole is None else (whole, 0)
 
 
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
@@ -187,8 +193,8 @@ def fits(source: str, target: str) -> bool:
     for family in (_TEXTS, _BINARIES, _TIMESTAMPS):
         if one in family:
             return two in family
-    if one in _INTEGERS:
-        return two in (*_INTEGERS, "DECIMAL", "FLOAT", "DOUBLE")
+    if one in INTEGER_DIGITS:
+        return two in (*INTEGER_DIGITS, "DECIMAL", "FLOAT", "DOUBLE")
     if one == "DECIMAL":
         return two in ("DECIMAL", "FLOAT", "DOUBLE")
     if one in ("FLOAT", "DOUBLE"):
@@ -209,12 +215,12 @@ def keeps_order(source: str, target: str) -> bool:
     if one in _TIMESTAMPS:
         return one == "DATE" or (two != "DATE" and digits(source) <= digits(target))
     if two == "DECIMAL":
-        return one in _INTEGERS or (one == "DECIMAL" and scale(source) <= scale(target))
+        return one in INTEGER_DIGITS or (one == "DECIMAL" and scale(source) <= scale(target))
     if two in _EXACT_DIGITS and one != two:
         exact = _EXACT_DIGITS[two]
         if one == "DECIMAL":
             return digits(source, 10) <= exact
-        return one == "FLOAT" or _INTEGER_DIGITS.get(one, 0) <= exact
+        return one == "FLOAT" or INTEGER_DIGITS.get(one, 0) <= exact
     return True
 
 

@@ -25,6 +25,7 @@ from streamhouse.paimon.spark.options import DataSourceOptions
 from streamhouse.serve.views.served_view import is_name
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.spark import SourcePartition, for_spark, spark_schema
+from streamhouse.types import mapped
 
 FORMAT = "streamhouse"
 SERVED = "served"
@@ -116,20 +117,11 @@ class ViewReader(DataSourceReader):
 
 
 def _without_times(schema: pa.Schema) -> pa.Schema:
-    return pa.schema(field.with_type(_without_time(field.type)) for field in schema)
+    return pa.schema(field.with_type(mapped(field.type, _without_time)) for field in schema)
 
 
 def _without_time(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_time(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_time(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_without_time(kind.value_type)))
-    if pa.types.is_map(kind):
-        key = kind.key_field.with_type(_without_time(kind.key_type))
-        return pa.map_(key, kind.item_field.with_type(_without_time(kind.item_type)))
-    return kind
+    return pa.string() if pa.types.is_time(kind) else kind
 
 
 def _is_table(warehouse: Warehouse, name: str) -> bool:

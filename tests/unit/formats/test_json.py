@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoded, RecordError, ValueMismatch, format_of
+from streamhouse.formats.base import Decoded, ValueMismatch, format_of
 from streamhouse.formats.json.columns import column
-from streamhouse.formats.json.encode import JsonEncoder, objects
+from streamhouse.formats.json.encode import JsonEncoder
 from streamhouse.formats.json.exact import JsonOptions, NeedsText, converter, parse_exactly
 from streamhouse.formats.times import STANDARDS
 
@@ -364,23 +364,12 @@ def test_rows_written_at_once_equal_rows_written_one_by_one(
     column = pa.array(values, kind)
     rows = pa.record_batch([column, column.slice(0)], names=[name, "b"]).slice(len(values) // 3)
     encoder = JsonEncoder(rows.schema, JsonOptions(standard=standard))
-    written = objects(rows, rows.schema.names, standard)
-    assert written is not None
+    written = encoder.encode(rows)
     assert written.to_pylist() == list(map(orjson.dumps, encoder.objects(rows)))
 
 
-def test_null_keys_and_null_fields() -> None:
+def test_null_fields() -> None:
     schema = pa.schema([("n", pa.int64()), ("row", pa.struct([("k", pa.int64())]))])
     rows = pa.record_batch([pa.array([None], pa.int64()), pa.array([{"k": 1}])], schema=schema)
     encoder = format_of("json").encoder(schema, {"encode.ignore-null-fields": "true"}, "json.")
     assert encoder.encode(rows).to_pylist() == [b'{"row":{"k":1}}']
-
-
-def test_a_map_with_a_null_key_is_written_only_by_an_option() -> None:
-    from streamhouse.formats.json.encode import _object
-
-    pairs = [(None, 1), ("x", 2)]
-    with pytest.raises(RecordError, match="null key"):
-        _object("m", pairs, JsonOptions())
-    assert _object("m", pairs, JsonOptions(null_key_mode="DROP")) == {"x": 2}
-    assert _object("m", pairs, JsonOptions(null_key_mode="LITERAL")) == {"null": 1, "x": 2}

@@ -40,7 +40,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import LoggedTable, RowEvent
 from streamhouse.mysql.charsets import charsets_of
-from streamhouse.mysql.values.byte_values import geometry_text, inet4_text, inet6_text, uuid_text
+from streamhouse.mysql.values.byte_values import geometry_texts, inet4_text, inet6_text, uuid_text
 from streamhouse.mysql.values.dates import (
     FIRST_DAY,
     FIRST_US,
@@ -399,7 +399,7 @@ def _address(text_of: Callable[[bytes], str], size: int) -> _Maker:
 
 
 def _geometry(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    return _prefixed(wire, geometry_text, column)
+    return _prefixed(wire, lambda data: geometry_texts(pa.array([data]))[0].as_py(), column)
 
 
 def _json_document(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:

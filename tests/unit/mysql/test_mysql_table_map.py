@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pymysql.constants import FIELD_TYPE
 
@@ -11,7 +12,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     LoggedColumn,
     logged_columns,
 )
-from streamhouse.mysql.values.byte_values import geometry_text
+from streamhouse.mysql.values.byte_values import geometry_texts
 
 
 def _sized(data: bytes) -> bytes:
@@ -115,4 +116,4 @@ def test_every_type_can_be_stepped_over() -> None:
 def test_a_big_endian_geometry() -> None:
     point = b"\0" + (1).to_bytes(4, "big") + bytes.fromhex("3ff8000000000000c000000000000000")
     text = '{"coordinates":[1.5,-2],"type":"Point","srid":7}'
-    assert geometry_text((7).to_bytes(4, "little") + point) == text
+    assert geometry_texts(pa.array([(7).to_bytes(4, "little") + point])).to_pylist() == [text]

@@ -30,7 +30,7 @@ class Store(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_GET = do_HEAD = _answer  # noqa: N815 (named by HTTP)
+    do_GET = do_HEAD = _answer
 
     def log_message(self, *_: object) -> None:
         pass

@@ -85,6 +85,7 @@ def test_row_groups_have_bounded_size(
     assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [10] * 6 + [
         4
     ]
-    row_formats.write_stream(stream, wide.schema, ones())
+    writer = pa.ipc.new_stream(stream, wide.schema)
+    row_formats.write_batches(writer, wide.schema, ones())
     with pa.ipc.open_stream(stream.getvalue()) as reader:
         assert [batch.num_rows for batch in reader] == [8] * 8

@@ -31,7 +31,7 @@ from streamhouse.formats.base import Decoder, FormatChoice
 from streamhouse.formats.csv.format import OPTIONS, CsvOptions
 from streamhouse.options import OptionValues
 from streamhouse.sql.plan import Column
-from streamhouse.types import flink_type
+from streamhouse.types import flink_type, parts
 
 _LINES_AT_ONCE = 16_384
 _PLACE = re.compile(r"file (.*), (\d+) bytes, record (\d+)", re.DOTALL)
@@ -206,18 +206,10 @@ def _check_cast(before: pa.Array, after: pa.Array) -> None:
             if before.type.get_field_index(inner.name) >= 0:
                 _check_cast(before.field(inner.name), after.field(inner.name))
     elif pa.types.is_nested(before.type):
-        for (_, old), (field, new) in zip(_elements(before), _elements(after), strict=True):
+        for (_, old), (field, new) in zip(parts(before), parts(after), strict=True):
             if not field.nullable and new.null_count:
                 raise pa.ArrowInvalid(f"null where {flink_type(new.type)} NOT NULL is expected")
             _check_cast(old, new)
-
-
-def _elements(array: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
-    """The elements of lists, or the keys and the values of maps, with their fields."""
-    kind = array.type
-    if pa.types.is_map(kind):
-        return [(kind.key_field, array.keys), (kind.item_field, array.items)]
-    return [(kind.value_field, array.flatten())]
 
 
 @dataclass(frozen=True)

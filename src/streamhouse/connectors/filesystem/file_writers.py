@@ -7,14 +7,12 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.errors import TableError
-from streamhouse.formats.base import Encoder, RecordError
+from streamhouse.formats.base import Encoder, RecordError, joined
 
 _ROWS_AT_ONCE = 65_536
 _TEXT_ROWS_AT_ONCE = 4_096
@@ -59,8 +57,8 @@ class LinesWriter(FileWriter):
             records = self._encoder.encode(rows)
         except RecordError as error:
             raise TableError(f"filesystem: a row cannot be written: {error}") from None
-        lines = pc.binary_join_element_wise(records.drop_null(), b"\n", b"")
-        self._file.write(_joined(lines))
+        lines = records.drop_null()
+        self._file.write(joined(lines, b"\n") + b"\n" if len(lines) else b"")
 
 
 class ParquetFileWriter(FileWriter):
@@ -100,12 +98,3 @@ def open_writer(
     if encoder is None:
         return ParquetFileWriter(path, schema, options.compression)
     return LinesWriter(path, encoder)
-
-
-def _joined(texts: pa.BinaryArray) -> bytes:
-    """All values, one after the other; none is null."""
-    if not len(texts):
-        return b""
-    _, places, data = texts.buffers()
-    first, last = np.frombuffer(places, np.int32)[[texts.offset, texts.offset + len(texts)]]
-    return data.slice(int(first), int(last - first)).to_pybytes() if data is not None else b""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime
 import io
 import math
-from collections.abc import Sequence
-from decimal import ROUND_HALF_UP, Context, Decimal
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import fastavro
-import numpy as np
 import pyarrow as pa
 from fastavro.schema import SchemaParseException
 
 from streamhouse.errors import OptionError
+from streamhouse.formats import times
 from streamhouse.formats.base import Decoded, Format, ParsedRows, RecordError
 from streamhouse.formats.json import exact
 from streamhouse.formats.json.exact import Convert, JsonOptions
@@ -37,9 +37,7 @@ _PLAIN: dict[pa.DataType, Any] = {
 _UNITS = {"s": "millis", "ms": "millis", "us": "micros"}
 
 
-_CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def record_schema(schema: pa.Schema) -> dict[str, Any]:
@@ -103,75 +101,46 @@ def converter(kind: pa.DataType) -> Convert:
 
     Values are not converted between kinds: a number does not fit STRING, nor a text a number.
     """
-    return exact.converter(kind, JsonOptions(), lambda inner, _: _fitting(_leaf(inner)))
+    return exact.converter(kind, JsonOptions(), _leaf)
 
 
-def _fitting(plain: Convert) -> Convert:
+def _leaf(kind: pa.DataType, options: JsonOptions) -> Convert:
+    wanted, plain = _fitting(kind, options)
+
     def convert(value: Any) -> Any:
-        found = plain(value)
-        if found is None:
+        if type(value) not in wanted:
             raise ValueError(value)
-        return found
+        return plain(value)
 
     return convert
 
 
-def _leaf(kind: pa.DataType) -> Convert:
-    """Returns None for a value that does not fit."""
-    if pa.types.is_integer(kind):
-        limit = 2 ** (kind.bit_width - 1)
-        return lambda v: v if type(v) is int and -limit <= v < limit else None
-    if pa.types.is_floating(kind):
-        return _float(kind)
-    if pa.types.is_decimal(kind):
-        return _decimal(kind)
+def _fitting(kind: pa.DataType, options: JsonOptions) -> tuple[tuple[type, ...], Convert]:
+    """The Python types of values that fit, and what converts them."""
     if pa.types.is_timestamp(kind):
-        return _timestamp(kind)
-    if pa.types.is_time(kind):
-        return lambda v: v if isinstance(v, datetime.time) else None
-    if pa.types.is_date(kind):
-        # A datetime is a date, too.
-        return lambda v: v if type(v) is datetime.date else None
-    wanted = {pa.bool_(): bool, pa.string(): str, pa.binary(): bytes}[kind]
-    return lambda v: v if type(v) is wanted else None
+        return (datetime.datetime,), lambda value: _timestamp(value, kind.unit)
+    for is_kind, wanted in _UNCONVERTED:
+        if is_kind(kind):
+            return (wanted,), lambda value: value
+    plain = exact.json_leaf(kind, options)
+    if pa.types.is_floating(kind):
+        return (int, float), lambda value: plain(value) if math.isfinite(value) else value
+    return (int, Decimal) if pa.types.is_decimal(kind) else (int,), plain
 
 
-def _float(kind: pa.DataType) -> Convert:
-    greatest = float(np.finfo(np.float32 if kind.bit_width == 32 else np.float64).max)
-
-    def convert(value: Any) -> Any:
-        if type(value) not in (int, float):
-            return None
-        found = float(value)
-        return None if greatest < abs(found) < math.inf else found
-
-    return convert
+_UNCONVERTED: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
+    (pa.types.is_boolean, bool),
+    (pa.types.is_string, str),
+    (pa.types.is_binary, bytes),
+    (pa.types.is_time, datetime.time),
+    (pa.types.is_date, datetime.date),
+)
 
 
-def _decimal(kind: pa.DataType) -> Convert:
-    unit = Decimal(1).scaleb(-kind.scale)
-    limit = Decimal(10) ** (kind.precision - kind.scale)
-
-    def convert(value: Any) -> Any:
-        if type(value) not in (int, Decimal):
-            return None
-        rounded = Decimal(value).quantize(unit, context=_CONTEXT)
-        # abs() would round to the precision of Python's default context.
-        return rounded if rounded.copy_abs() < limit else None
-
-    return convert
-
-
-def _timestamp(kind: pa.TimestampType) -> Convert:
-    def convert(value: Any) -> Any:
-        if not isinstance(value, datetime.datetime):
-            return None
-        aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
-        since = aware - _EPOCH
-        micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-        return micros * _PER_SECOND[kind.unit] // 1_000_000
-
-    return convert
+def _timestamp(value: datetime.datetime, unit: str) -> int:
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+    micros = (aware - _EPOCH) // datetime.timedelta(microseconds=1)
+    return micros * times.PER_SECOND[unit] // 1_000_000
 
 
 class Framing:
@@ -201,15 +170,8 @@ class AvroDecoder:
         record_schema(schema)
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        kept: list[int] = []
-        found = ParsedRows([], kept)
-        for index, record in enumerate(records):
-            try:
-                if record is not None:
-                    found.rows.append(self._value(record))
-                    kept.append(index)
-            except ValueError as error:
-                found.bad[index] = str(error)
+        found = ParsedRows([], [])
+        found.read(records, lambda record: [self._value(record)])
         arrays = [self._column(field, found) for field in self._schema]
         return found.decoded(arrays, self._schema, ignore=False)
 

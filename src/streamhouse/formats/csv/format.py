@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,18 +106,14 @@ class CsvDecoder:
             plain = plain_rows(texts, self._options, width)
             if plain is not None:
                 return ParsedRows(plain, None)
-        rows: list[list[str]] = []
-        kept: list[int] = []
-        bad: dict[int, str] = {}
-        for index, record in enumerate(records):
-            try:
-                fields = None if record is None else fields_of(record.decode(), self._options)
-                if fields is not None:
-                    rows.append(self._padded(fields))
-                    kept.append(index)
-            except ValueError as error:
-                bad[index] = str(error)
-        return ParsedRows(rows, None if len(kept) == len(records) else kept, bad)
+        found = ParsedRows([], [])
+        found.read(records, self._row_of)
+        return found
+
+    def _row_of(self, record: bytes) -> list[list[str]]:
+        """The row of a record, none for a comment; raises `ValueError`."""
+        fields = fields_of(record.decode(), self._options)
+        return [] if fields is None else [self._padded(fields)]
 
     def _padded(self, fields: list[str]) -> list[str]:
         width = len(self._schema)
@@ -183,14 +179,10 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 def _converter(field: pa.Field, options: CsvOptions) -> Convert:
-    settings = JsonOptions(ignore_parse_errors=options.ignore_parse_errors)
-    convert = converter(field.type, settings)
+    convert = converter(field.type, JsonOptions(ignore_parse_errors=options.ignore_parse_errors))
     if not pa.types.is_list(field.type):
         return convert
-    return _list_converter(convert, options)
 
-
-def _list_converter(convert: Callable[[Any], Any], options: CsvOptions) -> Convert:
     def elements(value: str | None) -> Any:
         if value is None:
             return None

@@ -68,7 +68,7 @@ def _decimals(found: pa.Array, values: Sequence[Any], kind: pa.DataType) -> pa.A
         numbers = found.fill_null(0).to_numpy(zero_copy_only=False)
         if numbers.size and (numbers.max() >= limit or numbers.min() <= -limit):
             return None
-        return _of_integers(numbers * unit, found, kind)
+        return decimals(numbers * unit, kind, _nulls(found))
     if not pa.types.is_float64(found.type) or kind.precision > _EXACT_DIGITS:
         return None
     if not _unmixed(values):
@@ -80,27 +80,19 @@ def _decimals(found: pa.Array, values: Sequence[Any], kind: pa.DataType) -> pa.A
     # text that rounds to it: with 15 digits, decimals are farther apart than floats.
     if not (np.abs(scaled) < 10**kind.precision).all() or not (scaled / unit == floats).all():
         return None
-    return _of_integers(scaled.astype(np.int64), found, kind)
+    return decimals(scaled.astype(np.int64), kind, _nulls(found))
 
 
-def _of_integers(unscaled: Any, found: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Decimals by their unscaled numbers, null where `found` is null."""
-    valid = pc.is_valid(found)
-    validity = valid.buffers()[1] if found.null_count else None
-    if validity is not None and valid.offset:
-        valid = pa.concat_arrays([valid])
-        validity = valid.buffers()[1]
-    return decimals(unscaled, kind, validity)
+def _nulls(array: pa.Array) -> Any:
+    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
-def decimals(
-    unscaled: Any, kind: pa.Decimal128Type, validity: pa.Buffer | None = None
-) -> pa.Decimal128Array:
-    """Decimals by their unscaled numbers of 64 bits; `validity`: which are not null."""
+def decimals(unscaled: Any, kind: pa.Decimal128Type, nulls: Any = None) -> pa.Decimal128Array:
+    """Decimals by their unscaled numbers of 64 bits; `nulls`: which are null, if some are."""
     words = np.empty((len(unscaled), 2), np.int64)
-    words[:, 0] = unscaled
-    words[:, 1] = unscaled >> 63
-    return pa.Array.from_buffers(kind, len(unscaled), [validity, pa.py_buffer(words)])
+    words[:, 0], words[:, 1] = unscaled, unscaled >> 63
+    valid = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(unscaled), [valid, pa.py_buffer(words)])
 
 
 LEAST = 64

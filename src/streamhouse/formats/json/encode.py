@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,94 +14,141 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.formats import times
-from streamhouse.formats.base import RecordError
 from streamhouse.formats.json.exact import JsonOptions
 from streamhouse.source import ROW_KIND
+from streamhouse.types import mapped
 
-_Texts: TypeAlias = Callable[[pa.Array], tuple[pa.Array, str]]
-"""From the values of a column to their JSON, null for null, without the quotes on both sides."""
-
-_QUOTE = '"'
-_ESCAPED = r'["\\\x00-\x1f]'
+Value: TypeAlias = Callable[[Any], Any]
+"""From a value, as `to_pylist` of its `readable` column returns it, to what `dumps` writes."""
+QUOTE = '"'
 _DECIMAL_SCALE = 6
 """Up to this scale, Arrow never writes a decimal with an exponent."""
 
 
-def objects(rows: pa.RecordBatch, names: Sequence[str], standard: str) -> pa.BinaryArray | None:
-    """A JSON object with the columns `names` of each row; None if a type has no text here."""
-    if not names:
-        return None
-    columns: list[pa.Array | str] = []
-    for number, name in enumerate(names):
-        texts_of = _texts_of(rows.schema.field(name).type, standard)
-        if texts_of is None:
-            return None
-        columns.append(f"{',' if number else '{'}{orjson.dumps(name).decode()}:")
-        texts, quote = texts_of(rows.column(name))
-        if quote and texts.null_count:
-            texts, quote = pc.binary_join_element_wise(quote, texts, quote, ""), ""
-        columns += [quote, texts.fill_null("null"), quote] if quote else [texts.fill_null("null")]
-    return pc.binary_join_element_wise(*columns, "}", "").cast(pa.binary())
+class JsonValues:
+    """Writes the values of Arrow columns as Flink's JSON; a subclass may write some differently.
 
+    Decimals are numbers, BYTES are Base64, and NaN and infinities are strings.
+    """
 
-def _texts_of(kind: pa.DataType, standard: str) -> _Texts | None:
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return _plain
-    if pa.types.is_decimal(kind) and 0 <= kind.scale <= _DECIMAL_SCALE:
-        return _plain
-    if pa.types.is_string(kind):
-        return _strings
-    if pa.types.is_date(kind):
-        return lambda array: (array.cast(pa.string()), _QUOTE)
-    if pa.types.is_timestamp(kind):
-        return lambda array: (times.timestamp_texts(array, standard), _QUOTE)
-    return None
+    escaped = r'["\\\x00-\x1f]'
+    """Finds the texts that are not written as they are, between quotes."""
 
+    def __init__(self, options: JsonOptions) -> None:
+        self._options = options
 
-def _plain(array: pa.Array) -> tuple[pa.Array, str]:
-    return array.cast(pa.string()), ""
+    def dumps(self, value: Any) -> str:
+        """The JSON text of one of `values`."""
+        return orjson.dumps(value).decode()
 
+    def values(self, column: pa.Array | pa.ChunkedArray) -> list[Any]:
+        """The values as `dumps` takes them."""
+        kind = mapped(column.type, _in_utc)
+        values: list[Any] = column.cast(kind).cast(mapped(kind, self.readable)).to_pylist()
+        convert = self._converter(kind)
+        return values if convert is _same else list(map(convert, values))
 
-def _strings(array: pa.Array) -> tuple[pa.Array, str]:
-    escaped = pc.match_substring_regex(array, _ESCAPED)
-    if not pc.any(escaped).as_py():
-        return array, _QUOTE
-    texts = [
-        None if value is None else orjson.dumps(value).decode()
-        for value in array.filter(escaped).to_pylist()
-    ]
-    quoted = pc.binary_join_element_wise(_QUOTE, array, _QUOTE, "")
-    found = pc.replace_with_mask(quoted, escaped.fill_null(False), pa.array(texts, pa.string()))
-    return found, ""
+    def objects(self, columns: Iterable[tuple[str, pa.Array]]) -> pa.StringArray:
+        """The rows of one or more columns, as objects."""
+        parts: list[pa.Array | str] = []
+        for name, column in columns:
+            parts.append(f"{',' if parts else '{'}{self.dumps(name)}:")
+            texts, quote = self.texts(column)
+            if quote and texts.null_count:
+                texts, quote = pc.binary_join_element_wise(quote, texts, quote, ""), ""
+            texts = texts.fill_null("null")
+            parts += [quote, texts, quote] if quote else [texts]
+        return pc.binary_join_element_wise(*parts, "}", "")
 
+    def texts(self, column: pa.Array) -> tuple[pa.Array, str]:
+        """The JSON of each value, null for null, without the quotes on both sides."""
+        kind = column.type
+        plain = pa.types.is_decimal(kind) and 0 <= kind.scale <= _DECIMAL_SCALE
+        if plain or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+            return column.cast(pa.string()), ""
+        if pa.types.is_string(kind):
+            return self._strings(column)
+        if pa.types.is_date(kind):
+            return column.cast(pa.string()), QUOTE
+        if pa.types.is_timestamp(kind):
+            return times.timestamp_texts(column, self._options.standard), QUOTE
+        values = self.values(column)
+        return pa.array([None if v is None else self.dumps(v) for v in values], pa.string()), ""
 
-_Value: TypeAlias = Callable[[Any], Any]
-"""From a value, as `to_pylist` of its `_readable` column returns it, to what orjson writes."""
+    def _strings(self, array: pa.Array) -> tuple[pa.Array, str]:
+        escaped = pc.match_substring_regex(array, self.escaped)
+        if not pc.any(escaped).as_py():
+            return array, QUOTE
+        texts = [
+            None if value is None else self.dumps(value)
+            for value in array.filter(escaped).to_pylist()
+        ]
+        quoted = pc.binary_join_element_wise(QUOTE, array, QUOTE, "")
+        found = pc.replace_with_mask(quoted, escaped.fill_null(False), pa.array(texts, pa.string()))
+        return found, ""
+
+    def readable(self, kind: pa.DataType) -> pa.DataType:
+        """The type with texts for dates and timestamps: Python's have fewer years and digits."""
+        return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
+
+    def leaf(self, kind: pa.DataType) -> Value:
+        """Converts a value of a type that is not nested."""
+        if pa.types.is_floating(kind):
+            return _float32 if pa.types.is_float32(kind) else finite
+        if pa.types.is_decimal(kind):
+            return lambda value: orjson.Fragment(f"{value:f}")
+        if pa.types.is_timestamp(kind):
+            return partial(times.shortened, standard=self._options.standard)
+        if pa.types.is_time(kind):
+            return times.time_text
+        if is_bytes(kind):
+            return lambda value: base64.b64encode(value).decode()
+        return _same
+
+    def map_of(self, pairs: Sequence[tuple[Any, Any]], kind: pa.MapType) -> Any:
+        """A MAP of converted keys and values."""
+        # Maps of Arrow have no null keys.
+        return {k if isinstance(k, str) else self.dumps(k): value for k, value in pairs}
+
+    def _converter(self, kind: pa.DataType) -> Value:
+        """Converts a value or null."""
+        convert = self._of_value(kind)
+        if convert is _same:
+            return _same
+        return lambda value: None if value is None else convert(value)
+
+    def _of_value(self, kind: pa.DataType) -> Value:
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            item = self._converter(kind.value_type)
+            return _same if item is _same else lambda value: list(map(item, value))
+        if pa.types.is_map(kind):
+            key, item = (self._converter(one) for one in (kind.key_type, kind.item_type))
+            return lambda value: self.map_of([(key(k), item(v)) for k, v in value], kind)
+        if pa.types.is_struct(kind):
+            fields = {field.name: self._converter(field.type) for field in kind}
+            return lambda value: {field: fields[field](one) for field, one in value.items()}
+        return self.leaf(kind)
 
 
 class JsonEncoder:
-    """An `Encoder` of JSON objects in the order of the columns.
-
-    As Flink's: decimals are numbers, BYTES are Base64, and NaN and infinities are strings.
-    """
+    """An `Encoder` of JSON objects in the order of the columns."""
 
     changelog = False
 
     def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
         self._names = [name for name in schema.names if name != ROW_KIND]
-        self._options = options
+        self._options, self._values = options, JsonValues(options)
 
     def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
-        if not self._options.ignore_null_fields:
-            found = objects(rows, self._names, self._options.standard)
-            if found is not None:
-                return found
+        if self._names and not self._options.ignore_null_fields:
+            columns = ((name, rows.column(name)) for name in self._names)
+            return self._values.objects(columns).cast(pa.binary())
         return pa.array([orjson.dumps(record) for record in self.objects(rows)], pa.binary())
 
     def objects(self, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         """The rows as dicts that orjson can write."""
         names = self._names
-        columns = [_values(name, rows.column(name), self._options) for name in names]
+        columns = [self._values.values(rows.column(name)) for name in names]
         found = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         if not names:
             found = [{} for _ in range(rows.num_rows)]
@@ -110,87 +157,29 @@ class JsonEncoder:
         return found
 
 
-def _values(name: str, array: pa.Array, options: JsonOptions) -> list[Any]:
-    values: list[Any] = array.cast(_readable(array.type)).to_pylist()
-    convert = _converter(array.type, name, options)
-    return values if convert is _same else list(map(convert, values))
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether a type is one of bytes."""
+    is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return bool(is_binary or pa.types.is_fixed_size_binary(kind))
 
 
-def _readable(kind: pa.DataType) -> pa.DataType:
-    """The type with texts for dates and timestamps: Python's have fewer years and digits."""
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_readable(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(_readable(kind.key_type), _readable(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_readable(field.type)) for field in kind])
-    return kind
-
-
-def _converter(kind: pa.DataType, name: str, options: JsonOptions) -> _Value:
-    """Converts a value or null, in the column `name`."""
-    convert = _of_value(kind, name, options)
-    return _same if convert is _same else lambda value: None if value is None else convert(value)
-
-
-def _of_value(kind: pa.DataType, name: str, options: JsonOptions) -> _Value:
-    if pa.types.is_list(kind):
-        item = _converter(kind.value_type, name, options)
-        return _same if item is _same else lambda value: list(map(item, value))
-    if pa.types.is_map(kind):
-        key, item = (_converter(one, name, options) for one in (kind.key_type, kind.item_type))
-        return lambda value: _object(name, [(key(k), item(v)) for k, v in value], options)
-    if pa.types.is_struct(kind):
-        fields = {field.name: _converter(field.type, name, options) for field in kind}
-        return lambda value: {field: fields[field](one) for field, one in value.items()}
-    if pa.types.is_floating(kind):
-        return _float32 if pa.types.is_float32(kind) else _float
-    if pa.types.is_decimal(kind):
-        return lambda value: orjson.Fragment(f"{value:f}")
-    if pa.types.is_timestamp(kind):
-        return partial(times.shortened, standard=options.standard)
-    if pa.types.is_time(kind):
-        return times.time_text
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return lambda value: base64.b64encode(value).decode()
-    return _same
-
-
-def _same(value: Any) -> Any:
-    """What orjson writes as it is."""
-    return value
-
-
-def _float(value: float) -> Any:
+def finite(value: float) -> Any:
+    """A number, or the text of NaN or an infinity, which are no numbers of JSON."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
+def _same(value: Any) -> Any:
+    """What `dumps` writes as it is."""
+    return value
+
+
 def _float32(value: float) -> Any:
     # The shortest text of the number as a FLOAT, not that of the nearest DOUBLE.
-    return _float(float(str(np.float32(value))))
+    return finite(float(str(np.float32(value))))
 
 
-def _object(name: str, pairs: Sequence[tuple[Any, Any]], options: JsonOptions) -> dict[str, Any]:
-    made = {}
-    for key, value in pairs:
-        if key is None:
-            if options.null_key_mode == "DROP":
-                continue
-            if options.null_key_mode == "FAIL":
-                raise RecordError(
-                    f"column '{name}' has a MAP with a null key, which JSON cannot express; set "
-                    "'map-null-key.mode' to 'DROP' or 'LITERAL'"
-                )
-            key = options.null_key_literal
-        made[_key(key)] = value
-    return made
-
-
-def _key(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return orjson.dumps(value).decode()
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    is_zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+    return pa.timestamp(kind.unit, "UTC") if is_zoned else kind

@@ -48,14 +48,14 @@ class JsonOptions:
     fail_on_missing_field: bool = of_option("fail-on-missing-field", False)
     ignore_parse_errors: bool = of_option("ignore-parse-errors", False)
     standard: str = of_option("timestamp-format.standard", SQL)
-    null_key_mode: str = of_option("map-null-key.mode", "FAIL")
-    null_key_literal: str = of_option("map-null-key.literal", "null")
     ignore_null_fields: bool = of_option("encode.ignore-null-fields", False)
 
     @classmethod
     def parse(cls, values: OptionValues) -> JsonOptions:
         """Raises `OptionError`."""
+        # Only checked: decimals are plain numbers, and no MAP has a null key.
         values["encode.decimal-as-plain-number"]
+        values["map-null-key.mode"]
         parsed = values.record(cls)
         if parsed.fail_on_missing_field and parsed.ignore_parse_errors:
             raise OptionError(
@@ -89,7 +89,7 @@ def converter(kind: pa.DataType, options: JsonOptions, leaf: Leaf | None = None)
     It raises `ValueMismatch` for a value that does not fit, unless these are to be null. `leaf`
     makes the functions for types that are not nested, which raise `ValueError`.
     """
-    plain = _plain(kind, options, leaf or _leaf)
+    plain = _plain(kind, options, leaf or json_leaf)
 
     def convert(value: Any) -> Any:
         if value is None:
@@ -122,7 +122,8 @@ def _plain(kind: pa.DataType, options: JsonOptions, leaf: Leaf) -> Convert:
     return leaf(kind, options)
 
 
-def _leaf(kind: pa.DataType, options: JsonOptions) -> Convert:
+def json_leaf(kind: pa.DataType, options: JsonOptions) -> Convert:
+    """The converter of a type that is not nested; raises `ValueError` for what does not fit."""
     if pa.types.is_integer(kind):
         return _integer(kind.bit_width)
     if pa.types.is_float32(kind):
@@ -216,7 +217,7 @@ def _decimal(kind: pa.DataType) -> Convert:
     def convert(value: Any) -> Decimal:
         if type(value) is float:
             raise NeedsText
-        if type(value) is int:
+        if type(value) in (int, Decimal):
             exact = Decimal(value)
         else:
             text = value if type(value) is Number else _text(value).strip()

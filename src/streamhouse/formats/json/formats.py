@@ -49,36 +49,27 @@ class Objects(ParsedRows):
     kinds: list[str] = field(default_factory=list)
 
 
-def parsed(records: Sequence[bytes | None], ignore: bool = False) -> Objects:
+def parsed(records: Sequence[bytes | None]) -> Objects:
     """The objects of records; a JSON array has one row for each of its objects.
 
-    Records that are None or JSON's null have no row. `ignore`: others that are not objects have
-    none either, instead of being reported as bad.
+    Records that are None or JSON's null have no row, others that are not objects are bad.
     """
     loads = orjson.loads
     try:
         objects = [loads(record) for record in records]  # type: ignore[arg-type]
     except orjson.JSONDecodeError:
-        return parsed_singly(records, _inserts, ignore)
+        return parsed_singly(records, _inserts)
     if set(map(type, objects)) <= {dict}:
         return Objects(objects, None, rows_of=_inserts)
-    return parsed_singly(records, _inserts, ignore)
+    return parsed_singly(records, _inserts)
 
 
-def parsed_singly(records: Sequence[bytes | None], rows: Rows, ignore: bool) -> Objects:
-    """The objects of records, of which `rows` gives the rows; for `ignore` see `parsed`."""
+def parsed_singly(records: Sequence[bytes | None], rows: Rows) -> Objects:
+    """The objects of records, of which `rows` gives the rows."""
     found = Objects([], [], rows_of=rows)
-    assert found.records is not None
-    for index, record in enumerate(records):
-        try:
-            own = [] if record is None else rows(orjson.loads(record))
-        except ValueError as error:
-            if not ignore:
-                found.bad[index] = f"not a JSON object: {error}"
-            continue
-        found.kinds += [kind for kind, _ in own]
-        found.rows += [one for _, one in own]
-        found.records += [index] * len(own)
+    found.read(records, lambda record: rows(orjson.loads(record)), "not a JSON object: ")
+    found.kinds = [kind for kind, _ in found.rows]
+    found.rows = [row for _, row in found.rows]
     return found
 
 
@@ -163,13 +154,13 @@ class JsonDecoder:
         if self._rows is not None:
             # Like null, an empty message says no more than that a key has ended.
             records = [record or None for record in records]
-            found = parsed_singly(records, self._rows, ignore)
+            found = parsed_singly(records, self._rows)
             kinds = [pa.array(found.kinds, pa.string())]
         else:
             regular = self._regular.columns(records)
             if regular is not None:
                 return Decoded(pa.RecordBatch.from_arrays(regular, schema=self._table))
-            found, kinds = parsed(records, ignore), []
+            found, kinds = parsed(records), []
         arrays = [*self._columns.arrays(found, records), *kinds]
         return found.decoded(arrays, self._schema, ignore)
 
@@ -197,7 +188,7 @@ class ChangelogEncoder:
         kinds = ["+I"] * rows.num_rows
         if ROW_KIND in rows.schema.names:
             kinds = rows.column(ROW_KIND).to_pylist()
-        objects = self._objects.objects(rows)
+        objects = map(orjson.Fragment, self._objects.encode(rows).to_pylist())
         records = [
             orjson.dumps(self._written(kind in _ADDED, record))
             for kind, record in zip(kinds, objects, strict=True)

@@ -20,9 +20,8 @@ from streamhouse.mysql.values.types import (
     trimmed_fractions,
     zoned,
 )
-from streamhouse.types import flink_type
+from streamhouse.types import DIGITS, flink_type
 
-_SECONDS_DIGITS = {"s": 0, "ms": 3, "us": 6}
 # All decimals of so many digits become different numbers.
 _FLOAT_DIGITS = {pa.float32(): 6, pa.float64(): 15}
 _ZONE = (
@@ -68,7 +67,7 @@ def check_declared(column: MySqlColumn, target: pa.DataType, declared: str) -> N
         return
     if not (pa.types.is_timestamp(target) or pa.types.is_time(target)):
         return
-    digits = _SECONDS_DIGITS[target.unit]
+    digits = DIGITS[target.unit]
     if column.fraction > digits:
         zoneless = pa.types.is_timestamp(target) and target.tz is None
         wide = "TIMESTAMP(6)" if zoneless else "TIMESTAMP_LTZ(6)"

@@ -16,14 +16,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.mysql.values import dates
-from streamhouse.mysql.values.byte_values import geometry_text, vector_numbers
+from streamhouse.mysql.values.byte_values import geometry_texts, vector_numbers
 from streamhouse.mysql.values.dates import AS_NULL, DateReading
 from streamhouse.mysql.values.unicode import utf8_text
 
@@ -34,35 +34,19 @@ Family = Literal[
 ]  # fmt: skip
 
 _FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint"), "int"),
+    **{family: family for family in get_args(Family)},
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "bigint"), "int"),
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), "string"),
-    **dict.fromkeys(
-        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "binary"
-    ),
-    "decimal": "decimal",
-    "float": "float",
-    "double": "double",
-    "bit": "bit",
-    "date": "date",
-    "datetime": "datetime",
-    "timestamp": "timestamp",
-    "time": "time",
-    "year": "year",
-    "enum": "enum",
-    "set": "set",
-    "json": "json",
+    **dict.fromkeys(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "binary"),
     **dict.fromkeys(
         (
-            "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring",
-            "multipolygon", "geometrycollection", "geomcollection",
+            "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+            "geometrycollection", "geomcollection",
         ),
         "geometry",
     ),
-    "vector": "vector",
-    "uuid": "uuid",
-    "inet4": "inet4",
-    "inet6": "inet6",
 }  # fmt: skip
+"""The families of MySQL's types; most have the name of their only type."""
 UTC_NAMES = ("UTC", "GMT", "Etc/UTC")
 WITH_FRACTIONS = frozenset({"decimal", "date", "datetime", "timestamp", "time"})
 """Families whose texts may have digits after a point, or whose values are compared as texts."""
@@ -77,18 +61,14 @@ _OLD_FRACTIONS = {
     "timestamp": (4, 5, 5, 6, 6, 7, 7),
 }
 _LONGEST_DECIMAL = 38
-_INTS: dict[tuple[str, bool], pa.DataType] = {
-    ("tinyint", False): pa.int8(),
-    ("tinyint", True): pa.int16(),
-    ("smallint", False): pa.int16(),
-    ("smallint", True): pa.int32(),
-    ("mediumint", False): pa.int32(),
-    ("mediumint", True): pa.int32(),
-    ("int", False): pa.int32(),
-    ("int", True): pa.int64(),
-    ("bigint", False): pa.int64(),
-    ("bigint", True): pa.decimal128(20, 0),
+_INTS = {
+    "tinyint": (pa.int8(), pa.int16()),
+    "smallint": (pa.int16(), pa.int32()),
+    "mediumint": (pa.int32(), pa.int32()),
+    "int": (pa.int32(), pa.int64()),
+    "bigint": (pa.int64(), pa.decimal128(20, 0)),
 }
+"""The types of signed and of unsigned integers."""
 _PLAIN: dict[Family, pa.DataType] = {
     "int": pa.int64(),
     "year": pa.int64(),
@@ -204,7 +184,7 @@ class MySqlColumn:
         """As `natural`, but a TINYINT(1) is a number, since keys need all of its values."""
         family = self.family
         if family in ("int", "uint64"):
-            return _INTS[self.data_type, self.unsigned]
+            return _INTS[self.data_type][self.unsigned]
         if family == "bit" and self.column_type == "bit(1)":
             return pa.bool_()
         if family == "year":
@@ -251,7 +231,7 @@ def from_texts(column: MySqlColumn, raw: pa.Array, reading: DateReading = AS_NUL
     if pa.types.is_binary(plain):
         return raw
     if column.family == "geometry":
-        return pa.array([None if v is None else geometry_text(v) for v in raw.to_pylist()], plain)
+        return geometry_texts(raw)
     texts = _texts(raw)
     if column.family == "decimal" and pa.types.is_string(plain):
         return without_zeros(texts)

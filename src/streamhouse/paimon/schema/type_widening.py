@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from streamhouse.sql.types import base, digits, scale
+from streamhouse.sql.types import INTEGER_DIGITS, base, digits, number_digits, scale
 
-_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 _EXACT = {"FLOAT": 5, "DOUBLE": 15}
 """The number of decimal digits up to which a type holds every integer exactly."""
 _MAX_LENGTH = 2147483647
@@ -27,12 +26,14 @@ def widens(old: str, new: str) -> bool:
     one, two = base(old), base(new)
     if old == new:
         return True
-    if one in _DIGITS:
-        return _holds_integer(one, new)
+    if one in INTEGER_DIGITS:
+        if two == "DECIMAL":
+            return _holds(new, *number_digits(old))
+        return two == "STRING" or {**INTEGER_DIGITS, **_EXACT}.get(two, 0) >= INTEGER_DIGITS[one]
     if one == "FLOAT":
         return two == "DOUBLE"
     if one == "DECIMAL":
-        return two == one and scale(new) >= scale(old) and _whole(new) >= _whole(old)
+        return two == one and _holds(new, *number_digits(old))
     for wide, longest in _LONGEST.items():
         if one == longest or _LENGTHS.get(one) == wide:
             return two in (wide, longest) and _length(new) >= _length(old)
@@ -41,22 +42,22 @@ def widens(old: str, new: str) -> bool:
 
 def widens_in_iceberg(old: str, new: str) -> bool:
     """Whether Iceberg's readers, too, read files of `old` as `new`, which `widens` allows."""
-    if base(old) in _DIGITS:
-        return base(new) in _DIGITS
+    if base(old) in INTEGER_DIGITS:
+        return base(new) in INTEGER_DIGITS
     return base(old) != "DECIMAL" or scale(old) == scale(new)
 
 
 def wider(old: str) -> str:
     """The types that `widens` allows, as text for an error message."""
     name = base(old)
-    if name in _DIGITS:
-        integers = list(_DIGITS)[list(_DIGITS).index(name) + 1 :]
-        floating = [kind for kind, exact in _EXACT.items() if exact >= _DIGITS[name]]
-        return ", ".join([*integers, *floating, f"DECIMAL({_DIGITS[name]}, 0) and wider", "STRING"])
+    if name in INTEGER_DIGITS:
+        integers = list(INTEGER_DIGITS)[list(INTEGER_DIGITS).index(name) + 1 :]
+        floating = [kind for kind, exact in _EXACT.items() if exact >= INTEGER_DIGITS[name]]
+        decimal = f"DECIMAL({INTEGER_DIGITS[name]}, 0) and wider"
+        return ", ".join([*integers, *floating, decimal, "STRING"])
     if name == "DECIMAL":
-        return (
-            f"a DECIMAL with at least {_whole(old)} digits before and {scale(old)} after the point"
-        )
+        whole, fraction = number_digits(old)
+        return f"a DECIMAL with at least {whole} digits before and {fraction} after the point"
     if name in _LENGTHS:
         wide = _LENGTHS[name]
         return f"{wide}({_length(old)}) and longer, {_LONGEST[wide]}"
@@ -65,16 +66,10 @@ def wider(old: str) -> str:
     return "DOUBLE" if name == "FLOAT" else "no other type; add a column and fill it with a query"
 
 
-def _holds_integer(old: str, new: str) -> bool:
-    name = base(new)
-    if name == "DECIMAL":
-        return _whole(new) >= _DIGITS[old]
-    return name == "STRING" or {**_DIGITS, **_EXACT}.get(name, 0) >= _DIGITS[old]
-
-
-def _whole(decimal: str) -> int:
-    """The number of digits before the decimal point."""
-    return digits(decimal) - scale(decimal)
+def _holds(decimal: str, whole: int, fraction: int) -> bool:
+    """Whether a DECIMAL has that many digits before and after the point."""
+    most_whole, most_fraction = number_digits(decimal)
+    return most_whole >= whole and most_fraction >= fraction
 
 
 def _length(text: str) -> int:

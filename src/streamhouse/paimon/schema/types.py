@@ -15,12 +15,10 @@ from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.parser.types import parse_element
 from streamhouse.sql.plan import Column
 from streamhouse.sql.text import Script
-from streamhouse.sql.types import base, digits, parts
+from streamhouse.sql.types import base, digits, parts, scale
 from streamhouse.types import PLAIN
 
 JsonType: TypeAlias = "str | dict[str, Any]"
-
-_TIMESTAMP = re.compile(r"TIMESTAMP(?:_LTZ)?\((\d)\)")
 
 
 def parse(text: str, nullable: bool = True) -> JsonType:
@@ -111,8 +109,7 @@ def precisions(columns: Mapping[str, str]) -> dict[str, int]:
 
     `columns` maps names to types as `flink_spelling` returns them.
     """
-    matches = ((name, _TIMESTAMP.match(kind)) for name, kind in columns.items())
-    return {name: int(match[1]) for name, match in matches if match}
+    return {name: digits(k) for name, k in columns.items() if k.startswith("TIMESTAMP")}
 
 
 def _arrow_field(name: str, parsed: JsonType) -> pa.Field:
@@ -121,11 +118,10 @@ def _arrow_field(name: str, parsed: JsonType) -> pa.Field:
 
 
 def _arrow_atomic(text: str) -> pa.DataType:
-    name, _, arguments = text.partition("(")
-    numbers = [int(number) for number in re.findall(r"\d+", arguments)]
+    name = base(text)
     if name == "DECIMAL":
-        return pa.decimal128(*numbers)
+        return pa.decimal128(digits(text), scale(text))
     if name == "TIMESTAMP":
-        unit = ("s", "ms", "us", "ns")[(numbers[0] + 2) // 3]
+        unit = ("s", "ms", "us", "ns")[(digits(text) + 2) // 3]
         return pa.timestamp(unit, tz="UTC" if "LOCAL" in text else None)
     return PLAIN[name]

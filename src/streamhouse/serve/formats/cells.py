@@ -22,7 +22,6 @@ The encodings in JSON and CSV:
 
 from __future__ import annotations
 
-import base64
 import datetime
 import decimal
 import json
@@ -31,51 +30,57 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from streamhouse.formats.base import joined
+from streamhouse.formats.json.encode import QUOTE, JsonValues, Value, finite, is_bytes
+from streamhouse.formats.json.exact import JsonOptions
 from streamhouse.mysql.values.types import zoned
 from streamhouse.source import ROW_KIND
 
-_ISO = "%Y-%m-%dT%H:%M:%S"
-_SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-
-
 _BREAKS = (("\x85", r"\u0085"), ("\u2028", r"\u2028"), ("\u2029", r"\u2029"))
 """Characters that some SSE clients take for line ends, and that `json.dumps` does not escape."""
-_ESCAPED = r'["\\\x00-\x1f\x{85}\x{2028}\x{2029}]'
 _RESERVED = ("snapshot", ROW_KIND)
 """Keys of a changed row beside its columns."""
 
 
-def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The column's values, ready for `json.dumps`."""
-    if isinstance(column, pa.ChunkedArray):
-        return [value for chunk in column.chunks for value in json_values(chunk)]
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        return _timestamps(column)
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
-        return list(column.cast(pa.string()).to_pylist())
-    if pa.types.is_struct(kind):
-        return _structs(column)
-    if pa.types.is_map(kind):
-        return _maps(column)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _lists(column, json_values(column.values))
-    values: list[Any] = column.to_pylist()
-    if pa.types.is_decimal(kind) or pa.types.is_floating(kind) or _is_bytes(kind):
-        return [_json_value(value) for value in values]
-    return values
+class _RowValues(JsonValues):
+    """The values of rows for people: exact decimals, whole fractions of seconds, odd MAPs."""
+
+    escaped = r'["\\\x00-\x1f\x{85}\x{2028}\x{2029}]'
+
+    def dumps(self, value: Any) -> str:
+        return compact(value)
+
+    def readable(self, kind: pa.DataType) -> pa.DataType:
+        return pa.string() if pa.types.is_temporal(kind) else kind
+
+    def leaf(self, kind: pa.DataType) -> Value:
+        if pa.types.is_timestamp(kind):
+            return lambda text: text.replace(" ", "T")
+        if pa.types.is_decimal(kind):
+            return "{:f}".format
+        return finite if pa.types.is_floating(kind) else super().leaf(self.readable(kind))
+
+    def map_of(self, pairs: Sequence[tuple[Any, Any]], kind: pa.MapType) -> Any:
+        return dict(pairs) if pa.types.is_string(kind.key_type) else list(map(list, pairs))
+
+    def texts(self, column: pa.Array) -> tuple[pa.Array, str]:
+        kind = column.type
+        if pa.types.is_floating(kind):
+            # All at once, which is faster; numbers contain no commas.
+            return pa.array(compact(self.values(column))[1:-1].split(","), pa.string()), ""
+        if pa.types.is_decimal(kind) or pa.types.is_temporal(kind):
+            return pa.array(self.values(column), pa.string()), QUOTE
+        return super().texts(column)
+
+
+_VALUES = _RowValues(JsonOptions())
+json_values = _VALUES.values
+"""The column's values, ready for `json.dumps`."""
 
 
 def csv_values(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
     """The column's values as CSV fields, before quoting; None is a null."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        texts = (None if value is None else repr(value) for value in column.to_pylist())
-        return [text if text is None else _SPECIAL.get(text, text) for text in texts]
-    if pa.types.is_boolean(kind):
-        return [None if v is None else str(v).lower() for v in column.to_pylist()]
     return [_csv_value(value) for value in json_values(column)]
 
 
@@ -93,8 +98,8 @@ def table_texts(column: pa.Array | pa.ChunkedArray, exact: bool = True) -> list[
     if pa.types.is_timestamp(kind):
         if kind.tz not in (None, "UTC"):
             column = _local(column)
-        return [None if v is None else v.replace("T", " ") for v in _timestamps(column)]
-    if _is_bytes(kind):
+        return list(column.cast(pa.string()).to_pylist())
+    if is_bytes(kind):
         return [None if v is None else "0x" + v.hex() for v in column.to_pylist()]
     texts = (None if v is None else _csv_value(v) for v in json_values(column))
     return [None if text is None else printable(text) for text in texts]
@@ -116,62 +121,11 @@ def printable(text: str) -> str:
     )
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
-
-
-def _timestamps(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    if column.type.tz is None:
-        return list(pc.strftime(column, format=_ISO).to_pylist())
-    utc = column.cast(pa.timestamp(column.type.unit, "UTC"))
-    return list(pc.strftime(utc, format=_ISO + "Z").to_pylist())
-
-
 def _local(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Instants as local times of the zone of their type."""
     unit, zone = column.type.unit, column.type.tz
     micros = column.cast(pa.timestamp("us", zone), safe=False)
     return zoned(micros, pa.timestamp("us"), zone).cast(pa.timestamp(unit))
-
-
-def _json_value(value: Any) -> Any:
-    match value:
-        case float():
-            return value if math.isfinite(value) else _SPECIAL[repr(value)]
-        case decimal.Decimal():
-            return format(value, "f")
-        case bytes():
-            return base64.b64encode(value).decode("ascii")
-    return value
-
-
-def _lists(column: pa.Array, values: list[Any]) -> list[Any]:
-    ends = column.offsets.to_pylist()
-    valid = column.is_valid().to_pylist()
-    return [values[ends[i] : ends[i + 1]] if ok else None for i, ok in enumerate(valid)]
-
-
-def _maps(column: pa.Array) -> list[Any]:
-    keys, items = json_values(column.keys), json_values(column.items)
-    pairs = _lists(column, list(zip(keys, items, strict=True)))
-    if pa.types.is_string(column.type.key_type):
-        return [None if entries is None else dict(entries) for entries in pairs]
-    return [None if entries is None else [list(pair) for pair in entries] for entries in pairs]
-
-
-def _structs(column: pa.Array) -> list[Any]:
-    names = [field.name for field in column.type]
-    fields = [json_values(column.field(i)) for i in range(len(names))]
-    valid = column.is_valid().to_pylist()
-    rows = zip(*fields, strict=True)
-    return [
-        dict(zip(names, row, strict=True)) if ok else None
-        for row, ok in zip(rows, valid, strict=True)
-    ]
 
 
 def _csv_value(value: Any) -> str | None:
@@ -236,49 +190,8 @@ def objects(batch: pa.RecordBatch) -> bytes:
     """The rows as JSON objects, separated by commas, in UTF-8."""
     if not batch.num_rows or not batch.num_columns:
         return b""
-    parts: list[Any] = []
-    opening = "{"
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        parts += [pa.scalar(f"{opening}{compact(name)}:", pa.large_string()), _texts(column)]
-        opening = ","
-    ends = pa.scalar("},", pa.large_string())
-    rows = pc.binary_join_element_wise(*parts, ends, pa.scalar("", pa.large_string()))
-    # The buffer holds the texts of all rows back to back; drop the last comma.
-    _, offsets, texts = rows.buffers()
-    end = memoryview(offsets).cast("q")[len(rows)]
-    return memoryview(texts)[: end - 1].tobytes()
-
-
-def _texts(column: pa.Array) -> pa.Array:
-    """Each value as JSON, a null as `null`."""
-    kind, text = column.type, pa.large_string()
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        texts = column.cast(text)
-    elif pa.types.is_floating(kind):
-        # Python's shortest representation, as elsewhere; numbers contain no commas.
-        texts = pa.array(compact(json_values(column))[1:-1].split(","), text)
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        texts = _strings(column.cast(text))
-    else:
-        encode = _quoted if _is_plain(kind) else compact
-        texts = pa.array(list(map(encode, json_values(column))), text)
-    return pc.fill_null(texts, "null")
-
-
-def _strings(column: pa.Array) -> pa.Array:
-    if pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
-        return pa.array(list(map(compact, column.to_pylist())), pa.large_string())
-    quote = pa.scalar('"', pa.large_string())
-    return pc.binary_join_element_wise(quote, column, quote, pa.scalar("", pa.large_string()))
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    """Whether the JSON values of the type are strings that never need escaping."""
-    return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
-
-
-def _quoted(value: str | None) -> str:
-    return "null" if value is None else f'"{value}"'
+    rows = _VALUES.objects(zip(batch.schema.names, batch.columns, strict=True))
+    return joined(rows, ",")
 
 
 def iso(time_ms: int) -> str:

@@ -131,24 +131,22 @@ def write_parquet(
     """Write a Parquet file; every reader knows Snappy, Zstandard is smaller."""
     import pyarrow.parquet as pq  # slow to import, and seldom needed
 
-    with pq.ParquetWriter(out, schema, compression=compression) as writer:
-        for batch in gathered(batches, ROW_GROUP_ROWS, ROW_GROUP_BYTES):
-            writer.write_batch(_as(batch, schema))
+    writer = pq.ParquetWriter(out, schema, compression=compression)
+    write_batches(writer, schema, batches, ROW_GROUP_ROWS, ROW_GROUP_BYTES)
 
 
-def write_stream(out: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write an Arrow IPC stream, which clients can read while it arrives."""
-    with pa.ipc.new_stream(out, schema) as writer:
-        for batch in gathered(batches, _BATCH_ROWS, _BATCH_BYTES):
-            writer.write_batch(_as(batch, schema))
+def write_batches(
+    writer: Any,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    rows: int = _BATCH_ROWS,
+    size: int = _BATCH_BYTES,
+) -> None:
+    """Write batches by a writer of Parquet or of Arrow's IPC, and close it.
 
-
-def write_file(out: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write an Arrow IPC file, which supports memory mapping and random access."""
-    with pa.ipc.new_file(out, schema) as writer:
-        for batch in gathered(batches, _BATCH_ROWS, _BATCH_BYTES):
-            writer.write_batch(_as(batch, schema))
-
-
-def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return pa.record_batch(batch.columns, schema=schema)
+    Clients can read a stream of Arrow while it arrives; a file supports memory mapping and random
+    access.
+    """
+    with writer:
+        for batch in gathered(batches, rows, size):
+            writer.write_batch(pa.record_batch(batch.columns, schema=schema))

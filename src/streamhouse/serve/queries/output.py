@@ -29,11 +29,10 @@ from streamhouse.errors import LimitError, TooLargeError
 from streamhouse.serve.formats.cells import iso
 from streamhouse.serve.formats.row_formats import (
     RowFormat,
+    write_batches,
     write_csv,
-    write_file,
     write_parquet,
     write_rows,
-    write_stream,
 )
 from streamhouse.serve.tokens import EVERYTHING, Scope
 from streamhouse.serve.views.served_view import ServedView
@@ -123,7 +122,7 @@ def write(
         rows = _bounded(batches, target, out, written)
         stored = schema.with_metadata(dict(metadata))
         if target.format is RowFormat.ARROW:
-            write_stream(out, stored, rows)
+            write_batches(pa.ipc.new_stream(out, stored), stored, rows)
         else:
             _encode(target.format, out, stored, rows, head, "zstd", written if target.cut else None)
     return written
@@ -139,7 +138,7 @@ def write_export(
     """Write all rows to `out`, which stays open."""
     stored = schema.with_metadata(origin.metadata)
     if format is RowFormat.ARROW:
-        write_file(out, stored, batches)
+        write_batches(pa.ipc.new_file(out, stored), stored, batches)
     else:
         _encode(format, out, stored, batches, origin.head, "snappy")
 

@@ -10,12 +10,19 @@ from streamhouse.sql.expressions import timestamp_digits, type_probe
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import cast
 from streamhouse.sql.text import Script
-from streamhouse.sql.types import NULL, base, column_type, digits, duck_type, scale
+from streamhouse.sql.types import (
+    INTEGER_DIGITS,
+    NULL,
+    base,
+    column_type,
+    digits,
+    duck_type,
+    number_digits,
+)
 from streamhouse.sql.udf.call import declaration_of
 from streamhouse.sql.udf.registry import by_engine_name, defined
 
 _TIMESTAMPS = ("TIMESTAMP", "TIMESTAMP_LTZ")
-_WHOLE = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 
 
 def with_result_type(script: Script, node: exp.Expr) -> exp.Expr:
@@ -100,12 +107,12 @@ def widens(source: str, target: str) -> bool:
     one, two = base(source), base(target)
     if one == NULL or source == target:
         return True
-    if one in _WHOLE:
-        if two in _WHOLE:
-            return _WHOLE[one] <= _WHOLE[two]
+    if one in INTEGER_DIGITS:
+        if two in INTEGER_DIGITS:
+            return INTEGER_DIGITS[one] <= INTEGER_DIGITS[two]
         return (
             two == "DOUBLE"
-            or (two == "FLOAT" and _WHOLE[one] <= 5)
+            or (two == "FLOAT" and INTEGER_DIGITS[one] <= 5)
             or _decimal_holds(source, target)
         )
     if one == "DECIMAL":
@@ -125,15 +132,9 @@ def _decimal_holds(source: str, target: str) -> bool:
     """Whether a DECIMAL target holds all digits of an integer type or another DECIMAL."""
     if base(target) != "DECIMAL":
         return False
-    whole, fraction = _digits(source)
-    wider, finer = _digits(target)
+    whole, fraction = number_digits(source)
+    wider, finer = number_digits(target)
     return whole <= wider and fraction <= finer
-
-
-def _digits(kind: str) -> tuple[int, int]:
-    if base(kind) in _WHOLE:
-        return _WHOLE[base(kind)], 0
-    return digits(kind, 10) - scale(kind), scale(kind)
 
 
 def _unit(kind: str) -> int:
@@ -152,7 +153,7 @@ def _literal_fits(argument: exp.Expr, target: str) -> bool:
     if base(target) in limits:
         return value < limits[base(target)] + negative
     if base(target) == "DECIMAL":
-        return len(str(value)) <= _digits(target)[0]
+        return len(str(value)) <= number_digits(target)[0]
     return False
 
 

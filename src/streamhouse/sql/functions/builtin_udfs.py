@@ -248,16 +248,6 @@ def _from_base64(value: bytes) -> str | None:
         return None
 
 
-def _unhex(text: str) -> bytes | None:
-    if re.search(r"[^0-9a-fA-F]", text):
-        return None
-    return bytes.fromhex(text.zfill(len(text) + len(text) % 2))
-
-
-def _url_encode(text: str) -> str:
-    return urllib.parse.quote_plus(text, safe="*-._").replace("~", "%7E")
-
-
 def _url_decode(text: str) -> str | None:
     if re.search(r"%(?![0-9a-fA-F]{2})", text):
         return None
@@ -332,7 +322,6 @@ def _array_join(
 
 _TABLE: dict[str, tuple[str, Callable[..., Any]]] = {
     "average": ("VARCHAR, BIGINT, INTEGER -> VARCHAR", _average),
-    "base64": ("BLOB -> VARCHAR", lambda value: base64.b64encode(value).decode()),
     "conv": ("VARCHAR, INTEGER, INTEGER -> VARCHAR", _conv),
     "decode": ("BLOB, VARCHAR -> VARCHAR", _decode),
     "double_text": ("DOUBLE -> VARCHAR", java_double),
@@ -362,9 +351,7 @@ _TABLE: dict[str, tuple[str, Callable[..., Any]]] = {
     "split_index": ("VARCHAR, VARCHAR, INTEGER -> VARCHAR", _split_index),
     "truncate_double": ("DOUBLE, INTEGER -> DOUBLE", _to_digits(decimal.ROUND_DOWN)),
     "upper": ("VARCHAR -> VARCHAR", str.upper),
-    "unhex": ("VARCHAR -> BLOB", _unhex),
     "url_decode": ("VARCHAR -> VARCHAR", _url_decode),
-    "url_encode": ("VARCHAR -> VARCHAR", _url_encode),
 }
 _OF_NULLS: dict[str, tuple[str, Callable[..., Any]]] = {
     "array_join": ("VARCHAR[], VARCHAR, VARCHAR -> VARCHAR", _array_join),

@@ -117,12 +117,15 @@ CREATE MACRO STR_TO_MAP(s, pairs) AS flink_map_of(s, pairs, '=');
 CREATE MACRO STR_TO_MAP(s, pairs, pair) AS flink_map_of(s, pairs, pair);
 CREATE MACRO SUBSTR(s, place) AS SUBSTRING(s, place);
 CREATE MACRO SUBSTR(s, place, n) AS SUBSTRING(s, place, n);
-CREATE MACRO TO_BASE64(b) AS flink_base64(AS_BYTES(b));
+CREATE MACRO TO_BASE64(b) AS BASE64(AS_BYTES(b))::VARCHAR;
 CREATE MACRO TRANSLATE(s, old, new) AS TRANSLATE(s, old, new)::VARCHAR;
-CREATE MACRO UNHEX(s) AS flink_unhex(s);
+CREATE MACRO UNHEX(s) AS
+  CASE WHEN REGEXP_FULL_MATCH(s::VARCHAR, '[0-9a-fA-F]*') THEN UNHEX(s::VARCHAR) END::BLOB;
 CREATE MACRO UPPER(s) AS UPPER(s);
 CREATE MACRO URL_DECODE(s) AS flink_url_decode(s);
-CREATE MACRO URL_ENCODE(s) AS flink_url_encode(s);
+-- As a form encodes its fields.
+CREATE MACRO URL_ENCODE(s) AS
+  REPLACE(REPLACE(REPLACE(URL_ENCODE(s::VARCHAR), '%20', '+'), '~', '%7E'), '%2A', '*')::VARCHAR;
 
 -- Times; CONVERT_TZ takes and gives a local time as text.
 CREATE MACRO CONVERT_TZ(s, source, target) AS

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.mysql.values.types import MySqlColumn
+from streamhouse.types import flink_type
 
 Mode = Literal[
     "tinyint1-not-bool",
@@ -24,15 +25,7 @@ NOT_BOOL = "tinyint1-not-bool"
 WITHOUT_EFFECT = frozenset({"decimal-no-change", "allow-non-string-to-string"})
 """Modes of Paimon without effect for MySQL, or with one on ALTER TABLE only."""
 
-_INTS = {
-    "tinyint": ("TINYINT", "SMALLINT"),
-    "smallint": ("SMALLINT", "INT"),
-    "mediumint": ("INT", "BIGINT"),
-    "int": ("INT", "BIGINT"),
-    "bigint": ("BIGINT", "DECIMAL(20, 0)"),
-}
 _MOST_TIME_DIGITS = 3
-_LONGEST_DECIMAL = 38
 
 
 @dataclass(frozen=True)
@@ -58,17 +51,11 @@ class TypeMapping:
         """
         if "to-string" in self.modes:
             return "STRING"
-        family = column.family
-        if family in ("int", "uint64"):
-            return self._integer(column, in_key)
-        match family:
-            case "decimal":
-                fits = column.precision <= _LONGEST_DECIMAL
-                return f"DECIMAL({column.precision}, {column.scale})" if fits else "STRING"
-            case "float" | "double" | "date":
-                return family.upper()
-            case "year":
-                return "INT"
+        match column.family:
+            case "int" | "uint64":
+                return self._integer(column, in_key)
+            case "decimal" | "float" | "double" | "date" | "year" | "vector":
+                return flink_type(column.exact)
             case "bit":
                 bits = column.declared_length or 1
                 return "BOOLEAN" if bits == 1 else f"BINARY({(bits + 7) // 8})"
@@ -86,8 +73,6 @@ class TypeMapping:
             case "set":
                 # Paimon has no keys of arrays.
                 return "STRING" if in_key else "ARRAY<STRING>"
-            case "vector":
-                return "ARRAY<FLOAT>"
             case "string":
                 return self._text(column)
         return "STRING"
@@ -105,7 +90,8 @@ class TypeMapping:
             return "BOOLEAN"
         if column.data_type == "bigint" and "bigint-unsigned-to-bigint" in self.modes:
             return "BIGINT"
-        return _INTS[column.data_type][column.unsigned]
+        is_wider = column.data_type == "mediumint" and column.unsigned
+        return "BIGINT" if is_wider else flink_type(column.exact)
 
     def _text(self, column: MySqlColumn) -> str:
         if column.data_type == "longtext" and "longtext-to-bytes" in self.modes:

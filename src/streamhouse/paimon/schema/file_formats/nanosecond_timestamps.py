@@ -23,6 +23,7 @@ from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
+from streamhouse.types import parts
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
@@ -129,18 +130,9 @@ def _check_timestamps(table: Table, column: str, path: str, timestamps: pa.Array
 
 def leaves(array: Any) -> list[pa.Array]:
     """The timestamp arrays of a column, including those inside its arrays, maps and rows."""
-    data_type = array.type
-    if pa.types.is_timestamp(data_type):
+    if pa.types.is_timestamp(array.type):
         return [array]
-    if pa.types.is_map(data_type):
-        children = [array.keys, array.items]
-    elif pa.types.is_list(data_type):
-        children = [array.flatten()]
-    elif pa.types.is_struct(data_type):
-        children = array.flatten()
-    else:
-        return []
-    return [leaf for child in children for leaf in leaves(child)]
+    return [leaf for _, part in parts(array) for leaf in leaves(part)]
 
 
 def bounds(timestamps: pa.Array) -> tuple[int | None, int | None]:

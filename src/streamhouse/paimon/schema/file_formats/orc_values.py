@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.formats.times import PER_SECOND
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import LAST_US, bounds, leaves
 from streamhouse.paimon.schema.file_formats.orc_zone import writer_zone
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 LTZ_OPTION = "orc.timestamp-ltz.legacy.type"
 SUFFIX = b".orc"
 _FORMATS = ("file.format", "changelog-file.format", "file.format.per.level")
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _FIRST_S = -9_223_286_400
 """1677-09-22, the first whole day in the range of INT64 nanoseconds."""
 _ZONE_HISTORY_S = -2_208_902_400
@@ -91,7 +91,7 @@ class OrcValues:
         return trimmed(batch, self._chars)
 
     def _check(self, column: str, timestamps: pa.Array) -> None:
-        unit = _PER_SECOND[timestamps.type.unit]
+        unit = PER_SECOND[timestamps.type.unit]
         first, last = bounds(timestamps)
         if first is None or last is None:
             return
@@ -150,7 +150,7 @@ class OrcReader:
                 first, _ = bounds(timestamps)
                 if first is None or timestamps.type.tz is not None:
                     continue
-                if first < _ZONE_HISTORY_S * _PER_SECOND[timestamps.type.unit]:
+                if first < _ZONE_HISTORY_S * PER_SECOND[timestamps.type.unit]:
                     self._check_history(name)
         return trimmed(batch, self._chars)
 

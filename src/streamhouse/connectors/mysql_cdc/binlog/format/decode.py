@@ -27,7 +27,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.charsets import Charsets, charset_of
 from streamhouse.mysql.position import START_AGAIN
-from streamhouse.mysql.values.byte_values import geometry_text, inet4_text, inet6_text, uuid_text
+from streamhouse.mysql.values.byte_values import inet4_text, inet6_text, uuid_text
 from streamhouse.mysql.values.dates import AS_NULL, DateReading
 from streamhouse.mysql.values.types import MySqlColumn, unreadable
 
@@ -270,7 +270,6 @@ _READERS: dict[str, _Maker] = {
     "time": _time,
     "set": _set,
     "json": _plain(json_text),
-    "geometry": _plain(geometry_text),
     "uuid": _plain(uuid_text, 16),
     "inet4": _plain(inet4_text, 4),
     "inet6": _plain(inet6_text, 16),

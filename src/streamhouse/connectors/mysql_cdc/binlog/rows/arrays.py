@@ -24,6 +24,8 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     LoggedColumn,
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, IntArray, Values
+from streamhouse.formats.json.columns import decimals
+from streamhouse.mysql.values.byte_values import geometry_texts
 from streamhouse.mysql.values.dates import is_first, parsed, texts_of, zero_text
 from streamhouse.mysql.values.result_rows import cut
 from streamhouse.mysql.values.types import MySqlColumn, from_values, to_values, unreadable
@@ -170,16 +172,9 @@ def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArr
                 raw ^= 0x80000000
             total = total * factor + ((raw ^ flip) >> 8 * (4 - size))
             at = at + size
-        return _decimals(np.where(negative, -total, total), plain, values.nulls)
+        return decimals(np.where(negative, -total, total), plain, values.nulls)
 
     return convert
-
-
-def _decimals(unscaled: IntArray, plain: pa.DataType, nulls: _Nulls) -> pa.Array:
-    pairs = np.empty((len(unscaled), 2), np.int64)
-    pairs[:, 0], pairs[:, 1] = unscaled, unscaled >> 63
-    valid = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
-    return pa.Array.from_buffers(plain, len(unscaled), [valid, pa.py_buffer(pairs)])
 
 
 def _cut(block: Block, values: Values, size: int = 0) -> pa.Array:
@@ -236,6 +231,16 @@ def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArra
     return lambda block, values: _mapped(
         bytes_of(block, values), lambda value: value.ljust(size, b"\0")
     )
+
+
+def _geometry(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
+    def convert(block: Block, values: Values) -> pa.Array:
+        try:
+            return geometry_texts(_cut(block, values))
+        except ValueError as error:
+            raise unreadable(column, str(error)) from None
+
+    return convert
 
 
 def _bit(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
@@ -345,6 +350,7 @@ _MAKERS: dict[str, _Maker] = {
     "string": _text,
     "binary": _binary,
     "vector": _binary,
+    "geometry": _geometry,
     "bit": _bit,
     "year": _year,
     "date": _date,
