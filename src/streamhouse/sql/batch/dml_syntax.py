@@ -141,18 +141,17 @@ def _clause(cursor: Cursor) -> Clause:
 
 def _assignments(cursor: Cursor, clause: Clause, end: str) -> None:
     """Read `a = …, t.b = …` into the clause."""
-    while True:
-        start = cursor.index
+
+    def assign() -> None:
+        start = cursor.offset
         elements.dotted_name(cursor, "a column")
         name = cursor.previous
         if any(name.text == other.text for other, _ in clause.assignments):
-            raise cursor.script.error(
-                f"column '{name.text}' is set twice", cursor.tokens[start].start
-            )
+            raise cursor.script.error(f"column '{name.text}' is set twice", start)
         cursor.expect("=")
         clause.assignments.append((name, _expression(cursor, _until(cursor, ",", end))))
-        if not cursor.accept(","):
-            return
+
+    cursor.listed(assign)
 
 
 def _insert(cursor: Cursor, clause: Clause) -> None:
@@ -160,23 +159,19 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
     if cursor.accept("*"):
         clause.star = True
         return
-    columns: list[Token] = []
+
+    def column() -> Token:
+        cursor.identifier("a column")
+        return cursor.previous
+
     start = cursor.offset
-    if cursor.accept("("):
-        while not columns or cursor.accept(","):
-            cursor.identifier("a column")
-            columns.append(cursor.previous)
-        cursor.expect(")")
-        if len({token.text for token in columns}) < len(columns):
-            raise cursor.script.error("a column is named twice", start)
+    columns = cursor.wrapped(column) if cursor.at("(") else []
+    if len({token.text for token in columns}) < len(columns):
+        raise cursor.script.error("a column is named twice", start)
     has_columns = bool(columns)
     cursor.expect("VALUES")
     start = cursor.offset
-    cursor.expect("(")
-    values: list[exp.Expr] = []
-    while not values or cursor.accept(","):
-        values.append(_expression(cursor, _until(cursor, ",")))
-    cursor.expect(")")
+    values = cursor.wrapped(lambda: _expression(cursor, _until(cursor, ",")))
     if has_columns and len(columns) != len(values):
         raise cursor.script.error(
             f"{len(columns)} column(s) are named, but {len(values)} value(s) are given", start
