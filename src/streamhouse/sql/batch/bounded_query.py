@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -37,6 +38,7 @@ from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.columns import Parsed, physical
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.resolution.visible_columns import check_columns, check_width, leftmost
+from streamhouse.sql.select_parts import derived
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.types import column_type
 from streamhouse.sql.udf.call import functions_in
@@ -105,6 +107,15 @@ def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
     return analyzed
 
 
+def analyze_select(query: Query, resolver: Resolver, refusal: str) -> Analyzed:
+    """Analyze the query of a statement that needs a SELECT; for VALUES `refusal` is the error."""
+    parsed = names.parse_query(query)
+    if not isinstance(parsed.tree, exp.Query):
+        raise node_errors.unsupported(parsed.script, parsed.tree, refusal)
+    with limited_depth(query):
+        return analyze_tree(parsed, parsed.tree.copy(), resolver)
+
+
 def query_tree(parsed: Parsed) -> exp.Query:
     """The tree of a query, that of VALUES as a SELECT; `UnsupportedSqlError` for anything else."""
     tree, plain = parsed.tree, parsed.tree.unnest()
@@ -152,6 +163,22 @@ class Analyzed:
     types: list[str]
     zone: str = zones.UTC
     state_ttl_ms: int = 0
+
+    def named(self, given: Sequence[str], what: str) -> list[str]:
+        """The names of its columns, or those that a statement gives them, for `what` it makes.
+
+        Raises `SqlError` for another number of names, and for those that the engine uses itself.
+        """
+        script, node = self.parsed.script, self.parsed.tree
+        if given and len(given) != len(self.output):
+            message = (
+                f"{what} names {len(given)} column(s), but its query returns "
+                f"{len(self.output)}: {', '.join(self.output)}"
+            )
+            raise node_errors.error(script, node, message)
+        output = list(given) or self.output
+        names.reserved(script, output, node)
+        return output
 
     def plan(self, tree: exp.Query, output: list[str]) -> BoundedQuery:
         """The plan of `tree`, which wraps or is this query; `SqlError` if DuckDB cannot bind it."""
@@ -395,20 +422,15 @@ def _into_target(
     node = parsed.tree
     _widen(tree)
     items: list[exp.Expr] = []
-    for mapping in targets.column_mappings(
-        parsed.script, node, target, insert_columns, len(output)
-    ):
-        if mapping.index is None:
-            item = targets.cast_to(exp.Null(), "STRING", mapping.column.type)
+    mapped = targets.column_mappings(parsed.script, node, target, insert_columns, len(output))
+    for column, index in mapped:
+        if index is None:
+            item = targets.cast_to(exp.Null(), "STRING", column.type)
         else:
-            column = column_of("made", output[mapping.index])
-            kind = types[mapping.index]
-            item = targets.converted(parsed.script, node, column, kind, mapping.column)
-        items.append(exp.alias_(item, quoted(mapping.column.name)))
-    select = exp.Select(expressions=items)
-    alias = exp.TableAlias(this=quoted("made"))
-    select.set("from_", exp.From(this=exp.Subquery(this=tree, alias=alias)))
-    return select
+            made = column_of("made", output[index])
+            item = targets.converted(parsed.script, node, made, types[index], column)
+        items.append(exp.alias_(item, quoted(column.name)))
+    return exp.Select(expressions=items, from_=exp.From(this=derived(tree, "made")))
 
 
 def _widen(tree: exp.Query) -> None:

@@ -13,7 +13,7 @@ from itertools import count
 from sqlglot import exp
 
 from streamhouse.sql.functions.expression_builders import column_of, quoted
-from streamhouse.sql.select_parts import sources
+from streamhouse.sql.select_parts import derived, sources
 
 _TOTAL = "total_order"
 _COPY = "_copy"
@@ -162,8 +162,7 @@ def _told_apart(
             new = column_of(alias, names[column])
             new.meta.update(column.meta)
             column.replace(new)
-    source = exp.Subquery(this=inner, alias=exp.TableAlias(this=quoted(alias)))
-    select.set("from_", exp.From(this=source))
+    select.set("from_", exp.From(this=derived(inner, alias)))
     return [column_of(alias, name) for name in (*names.values(), _COPY)]
 
 

@@ -13,6 +13,7 @@ from streamhouse.sql.expressions.binder import BindError, describe, generate, qu
 from streamhouse.sql.functions.expression_builders import cast, column_of, quoted
 from streamhouse.sql.plan import LookupJoin
 from streamhouse.sql.resolution.columns import physical
+from streamhouse.sql.select_parts import relation
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.streaming.stream_select import Lookup, StreamSelect, equalities
 from streamhouse.sql.text import Script
@@ -101,7 +102,7 @@ class Stream:
         """Projections of the source's rows with the partners that lookups find, not translated."""
         pairs = zip(items, names, strict=True)
         select = exp.Select(expressions=[exp.alias_(i.copy(), quoted(name)) for i, name in pairs])
-        select.set("from_", exp.From(this=_aliased(SOURCE, self.top.alias)))
+        select.set("from_", exp.From(this=relation(SOURCE, self.top.alias)))
         select.set("joins", [_join(each, each.join.left or outer) for each in lookups])
         if where:
             terms = (exp.Paren(this=term.copy()) for term in where)
@@ -174,12 +175,8 @@ def _not_a_place(item: exp.Expr) -> exp.Expr:
     return cast(item.copy(), "INT") if is_number and item.unnest().is_int else item.copy()
 
 
-def _aliased(relation: str, alias: str) -> exp.Table:
-    return exp.Table(this=quoted(relation), alias=exp.TableAlias(this=quoted(alias)))
-
-
 def _join(lookup: Lookup, left: bool) -> exp.Join:
-    join = exp.Join(this=_aliased(lookup.join.relation, lookup.alias), on=lookup.on.copy())
+    join = exp.Join(this=relation(lookup.join.relation, lookup.alias), on=lookup.on.copy())
     if left:
         join.set("side", "LEFT")
     return join
