@@ -193,18 +193,11 @@ def _check_reachable(cursor: Cursor, clauses: list[Clause]) -> None:
 
 
 def _until(cursor: Cursor, *ends: str) -> list[Token]:
-    """The tokens up to one of the words outside parentheses and CASE … END; at least one."""
-    start, depth, cases = cursor.index, 0, 0
-    while not cursor.done:
-        word, kind = cursor.peek(), cursor.tokens[cursor.index].token_type
-        if depth == 0 and (kind == TokenType.R_PAREN or (cases == 0 and word in ends)):
-            break
-        depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
-        cases += (word == "CASE") - (word == "END" and cases > 0)
-        cursor.index += 1
-    if cursor.index == start:
+    """The tokens up to one of the words, at least one."""
+    tokens = cursor.until(*ends)
+    if not tokens:
         cursor.fail("expected an expression or a name")
-    return cursor.tokens[start : cursor.index]
+    return tokens
 
 
 def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:

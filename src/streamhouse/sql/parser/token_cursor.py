@@ -143,13 +143,17 @@ class Cursor:
         return found
 
     def until(self, *ends: str) -> list[Token]:
-        """Take the tokens up to one of the words or a `)` outside of brackets, or to the end."""
-        depth, start = 0, self.index
+        """Take the tokens up to a `)` or one of the words, or to the end.
+
+        Words within brackets or CASE … END do not count.
+        """
+        depth, cases, start = 0, 0, self.index
         while not self.done:
-            step = _DEPTH_CHANGE.get(self.tokens[self.index].token_type, 0)
-            if depth == 0 and (self.peek() in ends or step < 0):
+            step, word = _DEPTH_CHANGE.get(self.tokens[self.index].token_type, 0), self.peek()
+            if depth == 0 and (step < 0 or (cases == 0 and word in ends)):
                 break
             depth += step
+            cases += (word == "CASE") - (word == "END" and cases > 0)
             self.index += 1
         return self.tokens[start : self.index]
 
