@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
@@ -40,6 +41,7 @@ from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.resolution.visible_columns import check_columns, check_width, leftmost
 from streamhouse.sql.select_parts import derived
 from streamhouse.sql.syntax import Query
+from streamhouse.sql.text import Script
 from streamhouse.sql.types import column_type
 from streamhouse.sql.udf.call import functions_in
 
@@ -184,7 +186,7 @@ class Analyzed:
         """The plan of `tree`, which wraps or is this query; `SqlError` if DuckDB cannot bind it."""
         if tree is not self.tree:
             zones.in_zone(tree, self.zone)
-            _bound(self.parsed, tree, self.scans)
+            bound(self.parsed.script, self.parsed.tree, tree, self.scans.relations)
         scans = self.scans.plan(tree)
         called = functions_in(tree)
         sql = generate(window_slices.without_ends(joins_in_time.in_duckdb(tree)))
@@ -219,7 +221,7 @@ def analyze_tree(
         raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
-    types = _bound(parsed, final, scans)
+    types = [kind for _, kind in bound(parsed.script, parsed.tree, final, scans.relations)]
     return Analyzed(parsed, final, scans, output, types, zone, state_ttl_ms)
 
 
@@ -318,11 +320,8 @@ def _scan(
         check_width(parsed.script, table, len(visible), "table has")
         listed = [column.name for column in alias.columns] or visible
         items = [
-            exp.alias_(
-                expression.copy() if expression is not None else column_of(inner, name),
-                quoted(shown),
-            )
-            for (name, expression), shown in zip(visible.items(), listed, strict=True)
+            exp.alias_(expression, quoted(shown))
+            for expression, shown in zip(visible.values(), listed, strict=True)
         ]
         new.set("alias", exp.TableAlias(this=quoted(inner)))
         select = exp.Select(expressions=items, from_=exp.From(this=new))
@@ -400,14 +399,18 @@ def _name_outputs(tree: exp.Expr) -> list[str]:
     return output
 
 
-def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
-    """Flink types of the output columns; `SqlError` if DuckDB cannot bind the query."""
+def bound(
+    script: Script,
+    node: exp.Expr,
+    tree: exp.Expr,
+    relations: Relations,
+    type_of: Callable[[DuckDBPyType], str] = column_type,
+) -> list[tuple[str, str]]:
+    """Names and Flink types of a query's columns; `SqlError` at `node` if DuckDB cannot bind it."""
     try:
-        columns = describe(generate(tree), scans.relations)
-        return [column_type(kind) for _, kind in columns]
+        return [(name, type_of(kind)) for name, kind in describe(generate(tree), relations)]
     except (BindError, ValueError) as failure:
-        kind = refusal(failure)
-        raise node_errors.error(parsed.script, parsed.tree, str(failure), kind) from None
+        raise node_errors.error(script, node, str(failure), refusal(failure)) from None
 
 
 def _into_target(

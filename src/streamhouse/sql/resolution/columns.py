@@ -128,12 +128,13 @@ def physical(info: TableInfo) -> dict[str, str]:
     return {column.name: duck_type(column.type) for column in info.columns}
 
 
-def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
-    """The columns under an alias, as declared; computed ones have their expression, others None.
+def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr]:
+    """The columns under an alias, as declared; computed ones are expressions over the others.
 
     Raises `TableError` for a computed column over a column that does not exist.
     """
-    visible: dict[str, exp.Expr | None] = {column.name: None for column in info.columns}
+    stored = {column.name: column_of(alias, column.name) for column in info.columns}
+    visible: dict[str, exp.Expr] = {**stored}
     for computed in info.computed:
         script = Script(computed.expression)
         tree = query_parser.parse_tokens(script, query_parser.lex(script))
@@ -145,10 +146,8 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
                     f"table {'.'.join(info.name)}: computed column '{computed.name}' uses "
                     f"'{name}', which is not a column; {nearest(name, visible)}"
                 )
-            expression = visible[name]
-            new: exp.Expr = (
-                column_of(alias, name) if expression is None else exp.Paren(this=expression.copy())
-            )
+            new = visible[name].copy()
+            new = new if name in stored else exp.Paren(this=new)
             for field in fields:
                 new = exp.Dot(this=new, expression=exp.to_identifier(field, quoted=True))
             tree = new if column is tree else tree

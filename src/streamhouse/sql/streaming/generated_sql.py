@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from streamhouse.sql import node_errors
+from streamhouse.sql.batch import bounded_query
 from streamhouse.sql.expressions import lowering, timestamp_digits, zones
-from streamhouse.sql.expressions.binder import BindError, describe, generate, quote, refusal
+from streamhouse.sql.expressions.binder import generate, quote
 from streamhouse.sql.functions.expression_builders import cast, column_of, quoted
 from streamhouse.sql.plan import LookupJoin
 from streamhouse.sql.resolution.columns import physical
@@ -184,12 +184,8 @@ def _join(lookup: Lookup, left: bool) -> exp.Join:
 
 def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
     """Names and Flink types of a query's columns; `SqlError` if DuckDB cannot bind it."""
-    try:
-        columns = describe(generate(tree), stream.relations)
-        return [(name, flink_type(kind)) for name, kind in columns]
-    except (BindError, ValueError) as failure:
-        start, end = node_errors.position_of(stream.script, stream.top.select)
-        raise stream.script.error(str(failure), start, end, refusal(failure)) from None
+    select, relations = stream.top.select, stream.relations
+    return bounded_query.bound(stream.script, select, tree, relations, flink_type)
 
 
 def lookup_join(stream: Stream, lookup: Lookup, columns: tuple[str, ...]) -> LookupJoin:
