@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from sqlglot import exp
@@ -31,6 +31,15 @@ def rows_of(
     """A SELECT of all columns of an element of FROM, and of further ones."""
     more = [exp.alias_(each.copy(), name, quoted=True) for name, each in columns.items()]
     return exp.Select(expressions=[exp.Star(), *more], from_=exp.From(this=element))
+
+
+def over(function: exp.Expr, by: Iterable[exp.Expr], order: Iterable[exp.Expr] = ()) -> exp.Window:
+    """A window function over partitions, in an order."""
+    terms = [each.copy() for each in order]
+    return exp.Window(
+        this=function, partition_by=[each.copy() for each in by],
+        order=exp.Order(expressions=terms) if terms else None, over="OVER",
+    )  # fmt: skip
 
 
 def sources(select: exp.Select) -> list[exp.Expr]:

@@ -21,7 +21,7 @@ from streamhouse.sql.functions.expression_builders import cast, column_of, numbe
 from streamhouse.sql.parser.windowed_rows import AT, MOMENTS, VERSIONS, WINDOWED, Window
 from streamhouse.sql.resolution.event_time import JOINED_AS_OF
 from streamhouse.sql.resolution.visible_columns import visible_in
-from streamhouse.sql.select_parts import conjuncts, derived, rows_of, sources
+from streamhouse.sql.select_parts import conjuncts, derived, over, rows_of, sources
 from streamhouse.sql.text import Script
 
 NEAREST = "nearest"
@@ -230,12 +230,7 @@ def _with_next(
 ) -> exp.Subquery:
     """An element of FROM with the time of each row, and that of the next one of its keys."""
     alias = element.alias_or_name
-    until = exp.Window(
-        this=exp.Lead(this=time.copy()),
-        partition_by=[key.copy() for key in by],
-        order=exp.Order(expressions=[exp.Ordered(this=time.copy(), desc=not ascending)]),
-        over="OVER",
-    )
+    until = over(exp.Lead(this=time.copy()), by, [exp.Ordered(this=time, desc=not ascending)])
     items = [
         exp.alias_(column_of(alias, name), name, quoted=True)
         for name in _columns(element, relations)

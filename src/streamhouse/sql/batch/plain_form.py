@@ -16,6 +16,7 @@ from streamhouse.sql.expressions.nested_values import UNNAMED
 from streamhouse.sql.functions.expression_builders import GROUP_ID, cast
 from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.visible_columns import visible_in
+from streamhouse.sql.select_parts import over
 from streamhouse.sql.text import Script
 
 
@@ -157,12 +158,9 @@ def _distinct_on(select: exp.Select) -> None:
                 value.replace(item.unalias().copy())
         elif isinstance(value, exp.Column) and not value.table and value.name in by_name:
             value.replace(by_name[value.name].copy())
-    window = exp.Window(
-        this=exp.RowNumber(), partition_by=[each.copy() for each in columns.expressions]
-    )
-    window.set("order", exp.Order(expressions=order) if order else None)
     select.set("distinct", None)
-    first = exp.EQ(this=window, expression=exp.Literal.number(1))
+    number = over(exp.RowNumber(), columns.expressions, order)
+    first = exp.EQ(this=number, expression=exp.Literal.number(1))
     select.set("qualify", exp.Qualify(this=first))
 
 

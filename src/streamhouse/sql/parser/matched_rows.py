@@ -34,7 +34,7 @@ from streamhouse.sql.functions.row_patterns import (
     VARIABLE,
     Program,
 )  # fmt: skip
-from streamhouse.sql.select_parts import derived, relation, rows_of
+from streamhouse.sql.select_parts import derived, over, relation, rows_of
 from streamhouse.sql.text import Script
 
 MATCHED = "matched"
@@ -308,11 +308,7 @@ class _Select:
         """The rows of the table with their places, and what is known of each one."""
         clauses = self._clauses
         terms = [_of_rows(term) for term in clauses.order]
-        place = exp.Window(
-            this=exp.RowNumber(),
-            partition_by=_keys(clauses, _ROW),
-            order=exp.Order(expressions=terms),
-        )
+        place = over(exp.RowNumber(), _keys(clauses, _ROW), terms)
         time = call("EPOCH_US", cast(terms[0].this.copy(), "TIMESTAMP"))
         more: dict[str, exp.Expr] = {
             TIME: time if clauses.program.within_us else cast(exp.Null(), "BIGINT"),
@@ -409,10 +405,9 @@ def _window(
     spec = exp.WindowSpec(
         kind="RANGE", start=start[0], start_side=start[1], end=end[0], end_side=end[1]
     )
-    order = exp.Order(expressions=[exp.Ordered(this=column_of(_ROW, PLACE))])
-    return exp.Window(
-        this=function, partition_by=list(keys), order=order, spec=spec.copy(), over="OVER"
-    )
+    window = over(function, keys, [exp.Ordered(this=column_of(_ROW, PLACE))])
+    window.set("spec", spec.copy())
+    return window
 
 
 def _struct(fields: Mapping[str, exp.Expr]) -> exp.Struct:
