@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from streamhouse.operators.operator import INPUT, Key, Operator
 from streamhouse.sql.expressions.binder import quote
@@ -20,28 +19,12 @@ class QueryBlock(Operator):
 
     sql: str
     names: tuple[str, ...]
-    sources: tuple[Operator, ...]
-    output: tuple[str, ...]
-    reason: str
-    known_keys: frozenset[Key] = frozenset()
-    known_not_null: frozenset[str] = frozenset()
+    inputs: tuple[Operator, ...] = ()
+    columns: tuple[str, ...] = ()
+    reason: str = ""
+    keys: frozenset[Key] = frozenset()
+    not_null: frozenset[str] = frozenset()
     by: tuple[str, ...] | None = None
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return self.sources
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.output
-
-    @cached_property
-    def keys(self) -> frozenset[Key]:
-        return self.known_keys
-
-    @cached_property
-    def not_null(self) -> frozenset[str]:
-        return self.known_not_null
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -71,7 +54,7 @@ class QueryBlock(Operator):
             for name, relation in zip(self.names, inputs, strict=True)
         )
         relations = f"WITH {', '.join(parts)} " if self.names else ""
-        columns = ", ".join(map(quote, self.output))
+        columns = ", ".join(map(quote, self.columns))
         return f"{relations}SELECT * FROM ({self.sql}) AS _b ({columns})"
 
     def describe(self) -> str:

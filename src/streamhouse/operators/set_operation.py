@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import (
-    LEFT,
-    RIGHT,
-    Binary,
-    Change,
-    Emits,
-    Kept,
-    Key,
-)  # fmt: skip
+from streamhouse.operators.operator import LEFT, RIGHT, Binary, Change, Emits, Kept, Key
 from streamhouse.sql.expressions.binder import quote
 
 

@@ -18,7 +18,7 @@ from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.failed_expressions import Suspect, suspects
 from streamhouse.sql.functions.expression_builders import call
-from streamhouse.sql.select_parts import replaced_columns
+from streamhouse.sql.select_parts import derived, replaced_columns, rows_of
 
 _LONGEST = 80
 Run = Callable[[str], Sequence[object]]
@@ -88,8 +88,8 @@ def _rows(suspect: Suspect, shown: Sequence[exp.Expr]) -> str:
     columns = [exp.alias_(each, f"k{at}", quoted=True) for at, each in enumerate(values)]
     failed = exp.alias_(_fails(suspect.test), "failed_", quoted=True)
     select.set("expressions", [*columns, failed])
-    inner = exp.Subquery(this=select, alias=exp.TableAlias(this=exp.to_identifier("rows_")))
-    return generate(exp.select("*").from_(inner).where(exp.column("failed_", quoted=True)).limit(1))
+    failing = rows_of(derived(select, "rows_")).where(exp.column("failed_", quoted=True))
+    return generate(failing.limit(1))
 
 
 def _fails(test: exp.Expr) -> exp.Expr:

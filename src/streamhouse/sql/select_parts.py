@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from sqlglot import exp
 
 _PLAIN = {"kind", "expressions", "from_", "with_", "order"}
 """The clauses of a SELECT that computes each row from one row of its FROM, in any order."""
+
+
+def relation(name: str, alias: str) -> exp.Table:
+    """A relation of FROM, by names in any case and with any characters."""
+    return exp.Table(this=exp.to_identifier(name, quoted=True), alias=_alias(alias))
+
+
+def derived(query: exp.Expr, alias: str) -> exp.Subquery:
+    """A query as an element of FROM."""
+    return exp.Subquery(this=query, alias=_alias(alias))
+
+
+def _alias(name: str) -> exp.TableAlias:
+    return exp.TableAlias(this=exp.to_identifier(name, quoted=True))
+
+
+def rows_of(
+    element: exp.Expr, columns: Mapping[str, exp.Expr] = MappingProxyType({})
+) -> exp.Select:
+    """A SELECT of all columns of an element of FROM, and of further ones."""
+    more = [exp.alias_(each.copy(), name, quoted=True) for name, each in columns.items()]
+    return exp.Select(expressions=[exp.Star(), *more], from_=exp.From(this=element))
+
+
+def over(function: exp.Expr, by: Iterable[exp.Expr], order: Iterable[exp.Expr] = ()) -> exp.Window:
+    """A window function over partitions, in an order."""
+    terms = [each.copy() for each in order]
+    return exp.Window(
+        this=function, partition_by=[each.copy() for each in by],
+        order=exp.Order(expressions=terms) if terms else None, over="OVER",
+    )  # fmt: skip
 
 
 def sources(select: exp.Select) -> list[exp.Expr]:
@@ -116,9 +148,7 @@ def flattened(tree: exp.Expr) -> exp.Select | None:
 
 def replaced_columns(expression: exp.Expr, new: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
     """An expression with others in place of its columns."""
-    return expression.copy().transform(
-        lambda node: new(node) if isinstance(node, exp.Column) else node
-    )
+    return expression.transform(lambda node: new(node) if isinstance(node, exp.Column) else node)
 
 
 def with_expressions(

@@ -24,12 +24,7 @@ from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.set_operation import SetOperation
 from streamhouse.sql.batch import closed_windows, joins_in_time, total_order
-from streamhouse.sql.batch.bounded_query import (
-    Analyzed,
-    analyze_tree,
-    planned_into,
-    query_tree,
-)  # fmt: skip
+from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, planned_into, query_tree
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.parser.windowed_rows import KEY, WINDOWED, Window
 from streamhouse.sql.plan import (

@@ -15,6 +15,7 @@ from streamhouse.operators.planning.rows import (
     RESERVED,
     NotExpressedError,
     Rows,
+    check_args,
     checked,
     fragment,
     free_columns,
@@ -29,7 +30,7 @@ from streamhouse.sql.plan import BoundedScan
 from streamhouse.sql.select_parts import conjuncts
 
 _ELEMENT_ARGS = ("this", "alias", "joins", "expressions", "offset", "outer")
-_JOIN_ARGS = ("this", "on", "side", "kind", "using")
+_JOIN_ARGS = ("this", "on", "side", "kind")
 _KINDS = {"": JoinKind.INNER, "LEFT": JoinKind.LEFT, "RIGHT": JoinKind.LEFT, "FULL": JoinKind.FULL}
 Scalars = Callable[[Rows, list[exp.Expr]], tuple[Rows, list[exp.Expr]]]
 """Gives rows a column for each subquery of expressions, and the expressions over these rows."""
@@ -170,9 +171,7 @@ class FromClause:
         return combined(kind, left, right, [*on, *terms])
 
     def _element(self, node: exp.Expr) -> Rows:
-        extra = [key for key, value in node.args.items() if value and key not in _ELEMENT_ARGS]
-        if extra:
-            raise NotExpressedError(f"{extra[0].strip('_').upper()} in FROM")
+        check_args(node, _ELEMENT_ARGS, " in FROM")
         alias = node.alias_or_name
         if alias.lower() in RESERVED:
             raise NotExpressedError(f"the alias {alias}")
@@ -221,9 +220,7 @@ def _is_outer(join: exp.Join) -> bool:
 
 def _kind(join: exp.Join) -> tuple[str, JoinKind]:
     """The side and the kind of a join."""
-    extra = [key for key, value in join.args.items() if value and key not in _JOIN_ARGS]
-    if extra or join.args.get("using"):
-        raise NotExpressedError(f"{(extra or ['using'])[0].upper()} of a join")
+    check_args(join, _JOIN_ARGS, " of a join")
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     if kind in ("SEMI", "ANTI") and side in ("", "LEFT"):
         return "", JoinKind(kind)

@@ -20,6 +20,7 @@ from streamhouse.operators.planning.rows import (
 )  # fmt: skip
 from streamhouse.operators.planning.select_list import over_rows
 from streamhouse.operators.project import Item, Project
+from streamhouse.sql import select_parts
 from streamhouse.sql.batch import total_order
 
 
@@ -63,11 +64,7 @@ def _numbered(
     """The rows after the first `limits[0]`, at most `limits[1]`, of each value of columns."""
     skipped, most = limits
     name = "_number"
-    number = exp.Window(
-        this=exp.RowNumber(),
-        partition_by=[each.copy() for each in by],
-        order=exp.Order(expressions=[each.copy() for each in order]) if order else None,
-    )
+    number = select_parts.over(exp.RowNumber(), by, order)
     ranked = replace(over_rows(rows.operator, name, number, rows), in_order=in_order)
     bounds = [(exp.LTE, None if most is None else skipped + most), (exp.GT, skipped or None)]
     tests: list[exp.Expr] = [

@@ -21,6 +21,7 @@ from streamhouse.operators.planning.pruning import pruned
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
+    check_args,
     checked,
     item,
     reference,
@@ -56,7 +57,7 @@ def tree_of(tree: exp.Query, scans: Iterable[BoundedScan]) -> Operator:
         # DuckDB binds the query as a whole, but not over relations in the place of its tables.
         found = {name: sources.find(name, "") for name in sources.scans}
         inputs = tuple(each for each in found.values() if each is not None)
-        names = _unique([each.alias_or_name for each in _leftmost(tree).selects])
+        names = _unique([each.alias_or_name for each in tree.selects])
         return QueryBlock(generate(tree), tuple(found), inputs, tuple(names), str(failure))
 
 
@@ -94,8 +95,7 @@ class _Query:
 
     def _operator(self, tree: exp.Expr) -> Operator:
         if isinstance(tree, exp.Subquery):
-            if any(value for key, value in tree.args.items() if key not in ("this", "alias")):
-                raise NotExpressedError("clauses after parentheses")
+            check_args(tree, ("this", "alias"), " after parentheses")
             return self._operator(tree.this)
         with_ = tree.args.get("with_")
         if with_ is None:
@@ -140,7 +140,7 @@ class _Query:
         raise NotExpressedError(type(tree).__name__.upper())
 
     def _set_operation(self, tree: exp.SetOperation) -> Operator:
-        _check_args(tree, _SET_ARGS)
+        check_args(tree, _SET_ARGS)
         left, right = self.operator(tree.this), self.operator(tree.expression)
         kind = SetKind(type(tree).__name__.upper())
         operator = checked(SetOperation(left, right, kind, not tree.args.get("distinct")))
@@ -148,7 +148,7 @@ class _Query:
         return limited(rows, tree, _order(tree), self._given)
 
     def _select(self, select: exp.Select) -> Operator:
-        _check_args(select, _SELECT_ARGS)
+        check_args(select, _SELECT_ARGS)
         subqueries = Subqueries(self._sources, self._alone, self._within)
         rows = self._filtered(select, subqueries)
         items = [*(each.unalias() for each in select.selects), *self._given]
@@ -194,6 +194,7 @@ class _Query:
         return rows
 
     def _block(self, tree: exp.Expr, reason: str) -> Operator:
+        assert isinstance(tree, exp.Query)
         own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
         found: dict[str, Operator] = {}
         for table in tree.find_all(exp.Table):
@@ -202,7 +203,7 @@ class _Query:
             operator = None if table.name.lower() in own else self._sources.find(table.name, "")
             if operator is not None:
                 found.setdefault(table.name, operator)
-        names = tuple(_unique([each.alias_or_name for each in _leftmost(tree).selects]))
+        names = tuple(_unique([each.alias_or_name for each in tree.selects]))
         known = self._without_subqueries(tree)
         keys = known.keys if known else frozenset[Key]()
         if tree.args.get("distinct"):
@@ -234,18 +235,6 @@ class _Query:
             return self._select(select)
         except NotExpressedError:
             return None
-
-
-def _check_args(tree: exp.Expr, known: Iterable[str]) -> None:
-    for key, value in tree.args.items():
-        if value and key not in known:
-            raise NotExpressedError(key.strip("_").upper())
-
-
-def _leftmost(tree: exp.Expr) -> exp.Select:
-    while not isinstance(tree, exp.Select):
-        tree = tree.this
-    return tree
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ Expressions become SQL fragments whose columns are those of the operator's input
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -13,7 +13,8 @@ from sqlglot import exp
 from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Key, Operator
 from streamhouse.operators.project import Item
 from streamhouse.sql.expressions.binder import BindError, generate
-from streamhouse.sql.select_parts import sources
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.select_parts import replaced_columns, sources
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _TIMES = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP")
@@ -55,6 +56,13 @@ def checked(operator: Operator) -> Operator:
     return operator
 
 
+def check_args(node: exp.Expr, known: Iterable[str], where: str = "") -> None:
+    """Raise `NotExpressedError` for a clause of a node that is not a known one."""
+    extra = names.first_set(node.args, known)
+    if extra is not None:
+        raise NotExpressedError(f"{extra.strip('_').upper()}{where}")
+
+
 def reference(name: str, alias: str = INPUT) -> exp.Column:
     """A node that names a column of the operator below."""
     return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(alias, quoted=True))
@@ -73,16 +81,17 @@ def fragment(node: exp.Expr, sides: Sides) -> str:
     """The SQL of an expression over the operators of `sides`."""
     if node.find(exp.Query):
         raise NotExpressedError("a subquery within an expression")
-    root = exp.Paren(this=node.copy())
-    for column in list(root.find_all(exp.Column)):
+
+    def new(column: exp.Column) -> exp.Expr:
         if _is_parameter(column):
-            continue
+            return column
         both = ((rows.find(column), alias) for rows, alias in sides)
         found = next(((name, alias) for name, alias in both if name is not None), None)
         if found is None:
             raise NotExpressedError(f"column {column.sql()} comes from outside")
-        column.replace(reference(*found))
-    return generate(root.this)
+        return reference(*found)
+
+    return generate(replaced_columns(node, new))
 
 
 def free_columns(query: exp.Expr, outer: Rows) -> list[tuple[exp.Column, str]]:

@@ -21,12 +21,7 @@ from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.sink import Sink
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch import total_order, window_slices
-from streamhouse.sql.batch.bounded_query import (
-    Analyzed,
-    analyze_tree,
-    planned_into,
-    query_tree,
-)  # fmt: skip
+from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, planned_into, query_tree
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.functions.expression_builders import CURRENT_WATERMARK
 from streamhouse.sql.nesting_depth import limited_depth
@@ -108,16 +103,7 @@ def plan_view(
         analyzed, _ = _analyzed(query, resolver)
         # The key of the view is shorter without the ends of windows.
         analyzed = replace(analyzed, tree=window_slices.without_ends(analyzed.tree))
-        parsed = analyzed.parsed
-        output = list(column_names) or analyzed.output
-        if len(output) != len(analyzed.output):
-            raise node_errors.error(
-                parsed.script,
-                parsed.tree,
-                f"the view names {len(output)} column(s), but its query returns "
-                f"{len(analyzed.output)}: {', '.join(analyzed.output)}",
-            )
-        names.reserved(parsed.script, output, parsed.tree)
+        output = analyzed.named(column_names, "the view")
         kinds = zip(output, map(stored_type, analyzed.types), strict=True)
         named = TableInfo(("view",), tuple(Column(name, kind) for name, kind in kinds))
         final, bounded = planned_into(analyzed, named)

@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from streamhouse.operators.planning.time_ranges import Bound, range_of
 from streamhouse.sql.batch import closed_windows
-from streamhouse.sql.functions.expression_builders import column_of, quoted
+from streamhouse.sql.functions.expression_builders import column_of
 from streamhouse.sql.parser.windowed_rows import WINDOWED, Window, reaching
-from streamhouse.sql.select_parts import conjuncts, sources
+from streamhouse.sql.select_parts import conjuncts, derived, sources
 
 _COLUMNS = ("_window_start", "_window_end", "_window_time")
 _AFTER_END = {1: 0, 2: -1}
@@ -94,7 +94,7 @@ def _reached(
                 if column.table == other:
                     column.replace(value.copy())
             select.where(own, copy=False)
-    return exp.Subquery(this=select, alias=exp.TableAlias(this=quoted(alias)))
+    return derived(select, alias)
 
 
 def _ends(element: exp.Expr, windows: list[exp.Select]) -> Iterator[tuple[str, _End]]:

@@ -9,14 +9,7 @@ from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Join
 from streamhouse.operators.limit import Limit
-from streamhouse.operators.operator import (
-    RESULT,
-    Binary,
-    Kept,
-    Operator,
-    plain,
-    walk,
-)  # fmt: skip
+from streamhouse.operators.operator import RESULT, Binary, Kept, Operator, plain, walk
 from streamhouse.operators.over import PartitionSteps, WindowFunction
 from streamhouse.operators.project import Project
 from streamhouse.operators.trees.compiled_tree import obstacle

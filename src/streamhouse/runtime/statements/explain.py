@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from streamhouse.connectors import registry
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
@@ -9,11 +11,7 @@ from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.operators.trees.drawing import drawn, whole_reason
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
-from streamhouse.runtime.statements.insert_plan import (
-    lookup_strategies,
-    plan_insert,
-    plan_select,
-)
+from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert, plan_select
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView, Staged
 from streamhouse.runtime.statements.staged_join import staged_join
 from streamhouse.sql import syntax
@@ -37,12 +35,7 @@ def _lines(session: Session, inner: syntax.Statement) -> list[str]:
     if isinstance(inner, Insert):
         return _insert_lines(session, inner)
     if isinstance(inner, syntax.Select):
-        queries = plan_select(session, inner)
-        if isinstance(queries, Staged):
-            return _staged_lines(session, queries)
-        if isinstance(queries, ResultView):
-            return view_lines(queries.create.name, queries.plan)
-        return [line for query in queries for line in _query_lines(session, query, None)]
+        return _planned_lines(session, plan_select(session, inner), None)
     if isinstance(inner, CreateMaterializedView):
         full = session.full(inner.name)
         staged = staged_join(session, inner, full)
@@ -56,19 +49,26 @@ def _lines(session: Session, inner: syntax.Statement) -> list[str]:
 
 def _insert_lines(session: Session, statement: Insert) -> list[str]:
     target = session.table(statement.target)
-    queries = plan_insert(session, statement, target)
-    if isinstance(queries, Staged):
-        return _staged_lines(session, queries)
-    if isinstance(queries, KeptResult):
-        return view_lines(target.name, queries.plan)
-    if isinstance(queries, ResultView):
-        lines = view_lines(queries.create.name, queries.plan)
-    else:
-        lines = [line for query in queries for line in _query_lines(session, query, target)]
+    planned = plan_insert(session, statement, target)
+    if isinstance(planned, KeptResult):
+        return view_lines(target.name, planned.plan)
+    lines = _planned_lines(session, planned, target)
+    if isinstance(planned, Staged):
+        return lines
     options = {**registry.table_options(target), **statement.options}
     delivery = registry.connector(target.connector).delivery(target, options)
     sink = f"sink: {'.'.join(target.name)} (connector '{target.connector}'), {delivery}"
     return [*lines, sink.replace("`", "'")]
+
+
+def _planned_lines(
+    session: Session, planned: Sequence[StreamQuery] | ResultView | Staged, target: TableInfo | None
+) -> list[str]:
+    if isinstance(planned, Staged):
+        return _staged_lines(session, planned)
+    if isinstance(planned, ResultView):
+        return view_lines(planned.create.name, planned.plan)
+    return [line for query in planned for line in _query_lines(session, query, target)]
 
 
 def _staged_lines(session: Session, staged: Staged) -> list[str]:

@@ -23,11 +23,7 @@ from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.incremental import IncrementalRefresh
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.spark_data_source import SPEC
-from streamhouse.runtime.views.incremental import (
-    address_of,
-    compiled,
-    unsuitable,
-)  # fmt: skip
+from streamhouse.runtime.views.incremental import address_of, compiled, unsuitable
 from streamhouse.runtime.views.inputs import MEMORY, NICENESS, ViewInputs, opened_alone
 from streamhouse.runtime.views.shared_rows import building, shared_rows
 from streamhouse.runtime.views.spec import ViewSpec

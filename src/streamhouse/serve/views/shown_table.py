@@ -45,8 +45,7 @@ class ShownTable:
             return {}
         found = {}
         for column in self._info.computed:
-            tree = visible[column.name]
-            if tree is None or any(current_time_name(node) for node in tree.walk()):
+            if any(current_time_name(node) for node in visible[column.name].walk()):
                 continue
             try:
                 (kind,) = self._analyzed([column.name]).types

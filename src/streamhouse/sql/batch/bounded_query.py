@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
@@ -37,7 +39,9 @@ from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.columns import Parsed, physical
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.resolution.visible_columns import check_columns, check_width, leftmost
+from streamhouse.sql.select_parts import derived
 from streamhouse.sql.syntax import Query
+from streamhouse.sql.text import Script
 from streamhouse.sql.types import column_type
 from streamhouse.sql.udf.call import functions_in
 
@@ -105,6 +109,15 @@ def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
     return analyzed
 
 
+def analyze_select(query: Query, resolver: Resolver, refusal: str) -> Analyzed:
+    """Analyze the query of a statement that needs a SELECT; for VALUES `refusal` is the error."""
+    parsed = names.parse_query(query)
+    if not isinstance(parsed.tree, exp.Query):
+        raise node_errors.unsupported(parsed.script, parsed.tree, refusal)
+    with limited_depth(query):
+        return analyze_tree(parsed, parsed.tree.copy(), resolver)
+
+
 def query_tree(parsed: Parsed) -> exp.Query:
     """The tree of a query, that of VALUES as a SELECT; `UnsupportedSqlError` for anything else."""
     tree, plain = parsed.tree, parsed.tree.unnest()
@@ -153,11 +166,27 @@ class Analyzed:
     zone: str = zones.UTC
     state_ttl_ms: int = 0
 
+    def named(self, given: Sequence[str], what: str) -> list[str]:
+        """The names of its columns, or those that a statement gives them, for `what` it makes.
+
+        Raises `SqlError` for another number of names, and for those that the engine uses itself.
+        """
+        script, node = self.parsed.script, self.parsed.tree
+        if given and len(given) != len(self.output):
+            message = (
+                f"{what} names {len(given)} column(s), but its query returns "
+                f"{len(self.output)}: {', '.join(self.output)}"
+            )
+            raise node_errors.error(script, node, message)
+        output = list(given) or self.output
+        names.reserved(script, output, node)
+        return output
+
     def plan(self, tree: exp.Query, output: list[str]) -> BoundedQuery:
         """The plan of `tree`, which wraps or is this query; `SqlError` if DuckDB cannot bind it."""
         if tree is not self.tree:
             zones.in_zone(tree, self.zone)
-            _bound(self.parsed, tree, self.scans)
+            bound(self.parsed.script, self.parsed.tree, tree, self.scans.relations)
         scans = self.scans.plan(tree)
         called = functions_in(tree)
         sql = generate(window_slices.without_ends(joins_in_time.in_duckdb(tree)))
@@ -192,7 +221,7 @@ def analyze_tree(
         raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
-    types = _bound(parsed, final, scans)
+    types = [kind for _, kind in bound(parsed.script, parsed.tree, final, scans.relations)]
     return Analyzed(parsed, final, scans, output, types, zone, state_ttl_ms)
 
 
@@ -291,11 +320,8 @@ def _scan(
         check_width(parsed.script, table, len(visible), "table has")
         listed = [column.name for column in alias.columns] or visible
         items = [
-            exp.alias_(
-                expression.copy() if expression is not None else column_of(inner, name),
-                quoted(shown),
-            )
-            for (name, expression), shown in zip(visible.items(), listed, strict=True)
+            exp.alias_(expression, quoted(shown))
+            for expression, shown in zip(visible.values(), listed, strict=True)
         ]
         new.set("alias", exp.TableAlias(this=quoted(inner)))
         select = exp.Select(expressions=items, from_=exp.From(this=new))
@@ -373,14 +399,18 @@ def _name_outputs(tree: exp.Expr) -> list[str]:
     return output
 
 
-def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
-    """Flink types of the output columns; `SqlError` if DuckDB cannot bind the query."""
+def bound(
+    script: Script,
+    node: exp.Expr,
+    tree: exp.Expr,
+    relations: Relations,
+    type_of: Callable[[DuckDBPyType], str] = column_type,
+) -> list[tuple[str, str]]:
+    """Names and Flink types of a query's columns; `SqlError` at `node` if DuckDB cannot bind it."""
     try:
-        columns = describe(generate(tree), scans.relations)
-        return [column_type(kind) for _, kind in columns]
+        return [(name, type_of(kind)) for name, kind in describe(generate(tree), relations)]
     except (BindError, ValueError) as failure:
-        kind = refusal(failure)
-        raise node_errors.error(parsed.script, parsed.tree, str(failure), kind) from None
+        raise node_errors.error(script, node, str(failure), refusal(failure)) from None
 
 
 def _into_target(
@@ -395,20 +425,15 @@ def _into_target(
     node = parsed.tree
     _widen(tree)
     items: list[exp.Expr] = []
-    for mapping in targets.column_mappings(
-        parsed.script, node, target, insert_columns, len(output)
-    ):
-        if mapping.index is None:
-            item = targets.cast_to(exp.Null(), "STRING", mapping.column.type)
+    mapped = targets.column_mappings(parsed.script, node, target, insert_columns, len(output))
+    for column, index in mapped:
+        if index is None:
+            item = targets.cast_to(exp.Null(), "STRING", column.type)
         else:
-            column = column_of("made", output[mapping.index])
-            kind = types[mapping.index]
-            item = targets.converted(parsed.script, node, column, kind, mapping.column)
-        items.append(exp.alias_(item, quoted(mapping.column.name)))
-    select = exp.Select(expressions=items)
-    alias = exp.TableAlias(this=quoted("made"))
-    select.set("from_", exp.From(this=exp.Subquery(this=tree, alias=alias)))
-    return select
+            made = column_of("made", output[index])
+            item = targets.converted(parsed.script, node, made, types[index], column)
+        items.append(exp.alias_(item, quoted(column.name)))
+    return exp.Select(expressions=items, from_=exp.From(this=derived(tree, "made")))
 
 
 def _widen(tree: exp.Query) -> None:

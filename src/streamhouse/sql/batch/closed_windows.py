@@ -26,6 +26,7 @@ from streamhouse.sql.functions.expression_builders import (
     column_of,
     number,
     quoted,
+    when,
 )
 from streamhouse.sql.parser.matched_rows import IN_TIME, MATCHED, decide
 from streamhouse.sql.parser.windowed_rows import (
@@ -38,7 +39,7 @@ from streamhouse.sql.parser.windowed_rows import (
     source_rows,
     windowed_time,
 )  # fmt: skip
-from streamhouse.sql.select_parts import conjuncts
+from streamhouse.sql.select_parts import conjuncts, derived, rows_of
 
 BEFORE, AFTER = "watermark_before", "watermark_after"
 """The DuckDB variables of the watermark before a batch and after it."""
@@ -94,17 +95,12 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
             _limit(subquery.this)
             if without_late:
                 subquery.set("this", _seen(subquery.this, place))
-        moment = exp.Anonymous(this=CLOSING_TIME, expressions=[end, time])
-        closed = exp.and_(
-            exp.GT(this=moment, expression=_variable(BEFORE)),
-            exp.LTE(this=moment.copy(), expression=_variable(AFTER)),
-        )
+        closed = _closed(call(CLOSING_TIME, end, time))
         # Operators find here which columns are those of the window. Of other kinds of windows,
         # several may begin at one time.
         aligned = [start] if select.meta[WINDOWED].kind in ("TUMBLE", "HOP") else []
         named = exp.and_(*(call("ISFINITE", each) for each in (end, time, *aligned)))
-        condition = exp.Case(ifs=[exp.If(this=named, true=closed)])
-        select.replace(rows.where(condition))
+        select.replace(rows.where(when(named, closed)))
 
 
 def wait_for_matches(tree: exp.Query) -> None:
@@ -134,19 +130,18 @@ def _passed(select: exp.Select, place: int, without_late: bool) -> exp.Select:
     """The rows of the moments that a batch closes, or all versions that were not late."""
     versions = select.meta[WINDOWED].kind == VERSIONS
     moment, column = _moment(select)
+    closed = _closed(moment, since=not versions)
+    limited: exp.Query = select.copy()
     if versions or without_late:
-        limited = exp.Subquery(this=_seen(select.copy(), place))
-    else:
-        limited = exp.Subquery(this=select.copy())
-    limited.set("alias", exp.TableAlias(this=quoted(_ALIAS)))
-    closed: exp.Expr = exp.LTE(this=moment, expression=_variable(AFTER))
-    if not versions:
-        since = exp.GT(this=moment.copy(), expression=_variable(BEFORE))
-        closed = exp.and_(since, closed)
-    condition = exp.Case(ifs=[exp.If(this=call("ISFINITE", column), true=closed)])
-    rows = exp.Select(expressions=[exp.Star()]).where(condition)
-    rows.set("from_", exp.From(this=limited))
-    return rows
+        limited = _seen(limited, place)
+    return rows_of(derived(limited, _ALIAS)).where(when(call("ISFINITE", column), closed))
+
+
+def _closed(moment: exp.Expr, since: bool = True) -> exp.Expr:
+    """The condition that a batch closes a moment; without `since`, this batch or one before."""
+    closed = exp.LTE(this=moment, expression=_variable(AFTER))
+    before = exp.GT(this=moment.copy(), expression=_variable(BEFORE))
+    return exp.and_(before, closed) if since else closed
 
 
 def _moment(select: exp.Select) -> tuple[exp.Expr, exp.Column]:
@@ -187,11 +182,9 @@ def _combine_seen(select: exp.Select, number: int) -> None:
     source = source_rows(select)
     data = source.args["from_"].this
     time, windows = windowed_time(source), [each.alias for each in select.selects[-3:]]
-    rows = exp.Select(expressions=[exp.Star()])
-    rows.set("from_", exp.From(this=data.copy()))
-    rows.where(*_limits(time, SINCE, 0), copy=False)
-    alias = exp.TableAlias(this=quoted(data.alias_or_name))
-    source.set("from_", exp.From(this=exp.Subquery(this=_seen(rows, number, windows), alias=alias)))
+    rows = rows_of(data.copy()).where(*_limits(time, SINCE, 0))
+    seen = derived(_seen(rows, number, windows), data.alias_or_name)
+    source.set("from_", exp.From(this=seen))
 
 
 def late_table(number: int, kind: str) -> str:
@@ -253,7 +246,7 @@ def late(tree: exp.Query) -> Iterator[exp.Query]:
             subquery.set("alias", exp.TableAlias(this=quoted(alias)))
             for column in (end, time):
                 column.set("table", quoted(alias))
-        moment = exp.Anonymous(this=CLOSING_TIME, expressions=[end, time])
+        moment = call(CLOSING_TIME, end, time)
         closed = exp.LTE(this=moment, expression=_variable(BEFORE))
         yield _with_queries(tree, rows.where(closed, *terms))
 
@@ -278,10 +271,7 @@ def _filters(select: exp.Select) -> tuple[str, list[exp.Expr]]:
 
 
 def _rows(select: exp.Select) -> exp.Select:
-    alias = exp.TableAlias(this=quoted(_ALIAS))
-    rows = exp.Select(expressions=[exp.Star()])
-    rows.set("from_", exp.From(this=exp.Subquery(this=select.copy(), alias=alias)))
-    return rows
+    return rows_of(derived(select.copy(), _ALIAS))
 
 
 def _columns(select: exp.Select) -> list[exp.Column]:

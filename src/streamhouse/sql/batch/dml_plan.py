@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -14,10 +14,12 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.batch.dml_syntax import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of
 from streamhouse.sql.functions.expression_builders import column_of, quoted
+from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import ROW, Column, DmlQuery, Resolver, TableInfo
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.columns import Parsed, resolve_table
+from streamhouse.sql.select_parts import derived, rows_of
 from streamhouse.sql.syntax import DmlStatement
 
 ACTION, SOURCE_EXISTS = "__action", "__there"
@@ -109,7 +111,7 @@ class _Analysis:
             raise self._error(
                 source, f"target and source are both named '{self._alias}'; write AS after one"
             )
-        select = exp.Select(expressions=[exp.Star()], from_=exp.From(this=source.copy()))
+        select = rows_of(source.copy())
         analyzed = analyze_tree(self._parsed(select), select, self._resolver)
         self._source_columns = analyzed.output
         self._check_names(analyzed.output, source)
@@ -119,16 +121,11 @@ class _Analysis:
         if clause.condition is not None:
             node = clause.condition
             self._conditions[number] = (self._item(clause, node), node)
-        if clause.star:
-            self._add_star(number, clause)
-        elif clause.action == "update":
-            for token, node in clause.assignments:
-                column = self._settable(token.text, token.start, token.end + 1)
-                self._values.append(_Value(number, column, self._item(clause, node), node))
-        elif clause.action == "insert":
-            self._add_insert(number, clause)
+        for column, node in self._star(clause) if clause.star else self._assigned(clause):
+            self._values.append(_Value(number, column, self._item(clause, node), node))
 
-    def _add_star(self, number: int, clause: Clause) -> None:
+    def _star(self, clause: Clause) -> Iterator[tuple[Column, exp.Expr]]:
+        """The columns that `*` gives values, each with that of the source."""
         start, end = clause.place.start, clause.place.end + 1
         for column in self._target.columns:
             if clause.action == "update" and column.name in self._target.primary_key:
@@ -142,24 +139,30 @@ class _Analysis:
                 )
             node = column_of(self._source_alias, column.name)
             node.this.meta.update({"start": start, "end": end - 1})
-            self._values.append(_Value(number, column, self._item(clause, node), node))
+            yield column, node
 
-    def _add_insert(self, number: int, clause: Clause) -> None:
+    def _assigned(self, clause: Clause) -> Iterator[tuple[Column, exp.Expr]]:
+        """The columns that a clause names, each with its value."""
+        if clause.action == "insert":
+            yield from self._inserted(clause)
+        for token, node in clause.assignments if clause.action == "update" else ():
+            yield self._settable(token.text, token.start, token.end + 1), node
+
+    def _inserted(self, clause: Clause) -> Iterator[tuple[Column, exp.Expr]]:
         columns = {column.name: column for column in self._target.columns}
         listed = [token.text for token, _ in clause.assignments if token.text]
         names = listed or list(columns)
         first_token = clause.assignments[0][0]
         if len(names) != len(clause.assignments):
             raise self._script.error(
-                f"{len(clause.assignments)} value(s) are given, but {_dotted(self._target)} has "
-                f"{len(names)} columns: {', '.join(names)}",
+                f"{len(clause.assignments)} value(s) are given, but "
+                f"{targets.dotted(self._target)} has {len(names)} columns: {', '.join(names)}",
                 first_token.start,
             )
         for name, (token, node) in zip(names, clause.assignments, strict=True):
             if name not in columns:
                 raise self._no_column(name, token.start, token.end + 1)
-            item = self._item(clause, node)
-            self._values.append(_Value(number, columns[name], item, node))
+            yield columns[name], node
         for key in self._target.primary_key:
             if key not in names:
                 raise self._script.error(
@@ -191,10 +194,10 @@ class _Analysis:
 
     def _no_column(self, name: str, start: int, end: int) -> SqlError:
         if any(column.name == name for column in self._target.computed):
-            message = f"{_dotted(self._target)}: '{name}' is computed and cannot be written"
+            message = f"{targets.dotted(self._target)}: '{name}' is computed and cannot be written"
             return self._script.error(message, start, end)
         names = [column.name for column in self._target.columns]
-        message = f"{_dotted(self._target)} has no column '{name}'; {nearest(name, names)}"
+        message = f"{targets.dotted(self._target)} has no column '{name}'; {nearest(name, names)}"
         return self._script.error(message, start, end)
 
     def _item(self, clause: Clause, node: exp.Expr) -> int:
@@ -244,12 +247,8 @@ class _Analysis:
         assert parts.source is not None and parts.on is not None
         whens = {clause.when for clause in parts.clauses}
         targets_stay, sources_stay = ORPHAN in whens or self._everything, MISSING in whens
-        marker = _named(exp.true(), SOURCE_EXISTS)
-        inner = exp.Select(
-            expressions=[exp.Star(), marker], from_=exp.From(this=parts.source.copy())
-        )
-        alias = exp.TableAlias(this=quoted(self._source_alias))
-        join = exp.Join(this=exp.Subquery(this=inner, alias=alias), on=parts.on.copy())
+        inner = rows_of(parts.source.copy(), {SOURCE_EXISTS: exp.true()})
+        join = exp.Join(this=derived(inner, self._source_alias), on=parts.on.copy())
         side = {(True, True): "FULL", (True, False): "LEFT", (False, True): "RIGHT"}
         if (targets_stay, sources_stay) in side:
             join.set("side", side[targets_stay, sources_stay])
@@ -273,12 +272,8 @@ class _Analysis:
         )
         if self._everything:
             return wide if self._parts.source is None else _deduplicated(wide)
-        select = exp.Select(expressions=[exp.Star()])
-        alias = exp.TableAlias(this=quoted("changes"))
-        select.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
         applies = _null_test(exp.column(quoted(ACTION)), False)
-        select.set("where", exp.Where(this=applies))
-        return select
+        return rows_of(derived(wide, "changes")).where(applies)
 
     def _output(self) -> list[str]:
         count = len(self._target.columns)
@@ -339,21 +334,14 @@ class _Analysis:
 
 def _deduplicated(wide: exp.Select) -> exp.Select:
     """Remove duplicates of an unchanged target row that matches several source rows."""
-    number = exp.Window(
-        this=exp.RowNumber(),
-        partition_by=[exp.column(quoted(ROW))],
-        order=exp.Order(
-            expressions=[exp.Ordered(this=exp.column(quoted(ACTION)), nulls_first=False)]
-        ),
-    )
-    select = exp.Select(expressions=[exp.Star()])
-    alias = exp.TableAlias(this=quoted("changes"))
-    select.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
-    first = exp.EQ(this=number, expression=exp.Literal.number(1))
     # A source row that matches nothing and that no clause inserts is no row of the target.
-    unchanged = exp.and_(first, _null_test(exp.column(quoted(ROW)), False))
-    acts = _null_test(exp.column(quoted(ACTION)), False)
-    select.set("qualify", exp.Qualify(this=exp.or_(acts, unchanged)))
+    shown = filled(
+        "act IS NOT NULL OR (place IS NOT NULL AND "
+        "ROW_NUMBER() OVER (PARTITION BY place ORDER BY act NULLS LAST) = 1)",
+        act=exp.column(quoted(ACTION)), place=exp.column(quoted(ROW)),
+    )  # fmt: skip
+    select = rows_of(derived(wide, "changes"))
+    select.set("qualify", exp.Qualify(this=shown))
     return select
 
 
@@ -370,7 +358,3 @@ def _named(node: exp.Expr, name: str) -> exp.Alias:
 def _null_test(node: exp.Expr, null: bool) -> exp.Expr:
     test = exp.Is(this=node.copy(), expression=exp.Null())
     return test if null else exp.Not(this=test)
-
-
-def _dotted(target: TableInfo) -> str:
-    return "table " + ".".join(target.name)

@@ -141,18 +141,17 @@ def _clause(cursor: Cursor) -> Clause:
 
 def _assignments(cursor: Cursor, clause: Clause, end: str) -> None:
     """Read `a = …, t.b = …` into the clause."""
-    while True:
-        start = cursor.index
+
+    def assign() -> None:
+        start = cursor.offset
         elements.dotted_name(cursor, "a column")
         name = cursor.previous
         if any(name.text == other.text for other, _ in clause.assignments):
-            raise cursor.script.error(
-                f"column '{name.text}' is set twice", cursor.tokens[start].start
-            )
+            raise cursor.script.error(f"column '{name.text}' is set twice", start)
         cursor.expect("=")
         clause.assignments.append((name, _expression(cursor, _until(cursor, ",", end))))
-        if not cursor.accept(","):
-            return
+
+    cursor.listed(assign)
 
 
 def _insert(cursor: Cursor, clause: Clause) -> None:
@@ -160,23 +159,19 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
     if cursor.accept("*"):
         clause.star = True
         return
-    columns: list[Token] = []
+
+    def column() -> Token:
+        cursor.identifier("a column")
+        return cursor.previous
+
     start = cursor.offset
-    if cursor.accept("("):
-        while not columns or cursor.accept(","):
-            cursor.identifier("a column")
-            columns.append(cursor.previous)
-        cursor.expect(")")
-        if len({token.text for token in columns}) < len(columns):
-            raise cursor.script.error("a column is named twice", start)
+    columns = cursor.wrapped(column) if cursor.at("(") else []
+    if len({token.text for token in columns}) < len(columns):
+        raise cursor.script.error("a column is named twice", start)
     has_columns = bool(columns)
     cursor.expect("VALUES")
     start = cursor.offset
-    cursor.expect("(")
-    values: list[exp.Expr] = []
-    while not values or cursor.accept(","):
-        values.append(_expression(cursor, _until(cursor, ",")))
-    cursor.expect(")")
+    values = cursor.wrapped(lambda: _expression(cursor, _until(cursor, ",")))
     if has_columns and len(columns) != len(values):
         raise cursor.script.error(
             f"{len(columns)} column(s) are named, but {len(values)} value(s) are given", start
@@ -198,18 +193,11 @@ def _check_reachable(cursor: Cursor, clauses: list[Clause]) -> None:
 
 
 def _until(cursor: Cursor, *ends: str) -> list[Token]:
-    """The tokens up to one of the words outside parentheses and CASE … END; at least one."""
-    start, depth, cases = cursor.index, 0, 0
-    while not cursor.done:
-        word, kind = cursor.peek(), cursor.tokens[cursor.index].token_type
-        if depth == 0 and (kind == TokenType.R_PAREN or (cases == 0 and word in ends)):
-            break
-        depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
-        cases += (word == "CASE") - (word == "END" and cases > 0)
-        cursor.index += 1
-    if cursor.index == start:
+    """The tokens up to one of the words, at least one."""
+    tokens = cursor.until(*ends)
+    if not tokens:
         cursor.fail("expected an expression or a name")
-    return cursor.tokens[start : cursor.index]
+    return tokens
 
 
 def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:

@@ -7,19 +7,21 @@ corrects what was joined before, and the delta form is that of OVER and of joins
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.optimizer.simplify import Simplifier
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import Relations
-from streamhouse.sql.functions.expression_builders import cast, column_of, number, quoted
+from streamhouse.sql.functions.expression_builders import cast, column_of, number
 from streamhouse.sql.parser.windowed_rows import AT, MOMENTS, VERSIONS, WINDOWED, Window
 from streamhouse.sql.resolution.event_time import JOINED_AS_OF
 from streamhouse.sql.resolution.visible_columns import visible_in
-from streamhouse.sql.select_parts import conjuncts, sources
+from streamhouse.sql.select_parts import conjuncts, derived, over, rows_of, sources
 from streamhouse.sql.text import Script
 
 NEAREST = "nearest"
@@ -29,13 +31,9 @@ _GAPS = "gaps"
 """Key in the `meta` of such a term: whether there are times between two rows at which none is."""
 _FROM, _UNTIL = "time$from", "time$until"
 """The columns of the times between which a row is the newest of its key."""
-FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE,
-}  # fmt: skip
+FLIPPED = Simplifier.INVERSE_COMPARISONS
 """A comparison with its sides exchanged."""
-_BEFORE_NEXT: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.GTE: exp.LT, exp.GT: exp.LTE, exp.LTE: exp.GT, exp.LT: exp.GTE,
-}  # fmt: skip
+_BEFORE_NEXT: Mapping[Any, type[exp.Expr]] = Simplifier.COMPLEMENT_COMPARISONS
 """How a left time compares with that of the next row, by how it does with that of its own."""
 _UNVERSIONED = (
     "FOR SYSTEM_TIME AS OF a stored time needs all versions of the rows, and '{}' has none that "
@@ -82,11 +80,9 @@ def wait(tree: exp.Query) -> None:
 
 def _at_times(table: exp.Table, time: exp.Expr, kind: str) -> exp.Subquery:
     """The rows of a table in windows that each have the rows of one time."""
-    alias = exp.TableAlias(this=quoted(table.alias_or_name))
-    select = exp.Select(expressions=[exp.Star()])
-    select.set("from_", exp.From(this=table.copy()))
+    select = rows_of(table.copy())
     select.meta.update({WINDOWED: Window(kind, 1), AT: time.name})
-    return exp.Subquery(this=select, alias=alias)
+    return derived(select, table.alias_or_name)
 
 
 def _is_mark(node: exp.Anonymous, join: exp.Join) -> bool:
@@ -233,15 +229,10 @@ def _with_next(
     element: exp.Expr, by: Sequence[exp.Expr], time: exp.Expr, ascending: bool, relations: Relations
 ) -> exp.Subquery:
     """An element of FROM with the time of each row, and that of the next one of its keys."""
-    alias = quoted(element.alias_or_name)
-    until = exp.Window(
-        this=exp.Lead(this=time.copy()),
-        partition_by=[key.copy() for key in by],
-        order=exp.Order(expressions=[exp.Ordered(this=time.copy(), desc=not ascending)]),
-        over="OVER",
-    )
+    alias = element.alias_or_name
+    until = over(exp.Lead(this=time.copy()), by, [exp.Ordered(this=time, desc=not ascending)])
     items = [
-        exp.alias_(exp.column(quoted(name), alias.copy()), name, quoted=True)
+        exp.alias_(column_of(alias, name), name, quoted=True)
         for name in _columns(element, relations)
     ]
     items += [
@@ -249,10 +240,10 @@ def _with_next(
     ]  # fmt: skip
     present = exp.Not(this=exp.Is(this=time.copy(), expression=exp.Null()))
     select = exp.Select(
-        expressions=items, where=exp.Where(this=present), qualify=_without_ties(until, time)
-    )
-    select.set("from_", exp.From(this=element.copy()))
-    return exp.Subquery(this=select, alias=exp.TableAlias(this=alias.copy()))
+        expressions=items, from_=exp.From(this=element.copy()), where=exp.Where(this=present),
+        qualify=_without_ties(until, time),
+    )  # fmt: skip
+    return derived(select, alias)
 
 
 def _without_ties(until: exp.Expr, time: exp.Expr) -> exp.Qualify:

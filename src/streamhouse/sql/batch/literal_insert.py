@@ -129,14 +129,11 @@ def _column(number: int, cells: list[exp.Expr], kind: DuckDBPyType) -> exp.Expr 
 
 def _over_rows(cell: exp.Expr, numbers: dict[str, exp.DataType]) -> exp.Expr:
     """A cell with each literal replaced by its column of `ROWS`, numbers by a cast of it."""
-    wrapped = exp.Paren(this=cell.copy())
-    for literal in list(wrapped.find_all(exp.Literal)):
-        if VARIES not in literal.meta:
-            continue
-        column: exp.Expr = column_of(ROWS, literal.meta[VARIES])
-        if not literal.is_string:
-            column = exp.Cast(this=column, to=numbers[str(literal.this)].copy())
-        literal.replace(column)
-    inner = wrapped.this
-    assert isinstance(inner, exp.Expr)
-    return inner
+
+    def column(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Literal) or VARIES not in node.meta:
+            return node
+        text = column_of(ROWS, node.meta[VARIES])
+        return text if node.is_string else exp.Cast(this=text, to=numbers[str(node.this)].copy())
+
+    return cell.transform(column)

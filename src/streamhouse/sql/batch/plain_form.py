@@ -7,6 +7,7 @@ from collections import Counter
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.transforms import eliminate_semi_and_anti_joins, eliminate_window_clause
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch import row_comparisons, stars
@@ -15,6 +16,7 @@ from streamhouse.sql.expressions.nested_values import UNNAMED
 from streamhouse.sql.functions.expression_builders import GROUP_ID, cast
 from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.visible_columns import visible_in
+from streamhouse.sql.select_parts import over
 from streamhouse.sql.text import Script
 
 
@@ -74,7 +76,7 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
     for each in list(tree.find_all(exp.Select)):
         _semi_joins(each)
     for each in tree.find_all(exp.Select):
-        _named_windows(each)
+        eliminate_window_clause(each)
         _plain_groups(each)
         _distinct_on(each)
     for scope in traverse_scope(tree):
@@ -83,12 +85,9 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
             _natural_joins(script, scope, select, relations)
             _constant_groups(select)
             _group_ids(script, select)
-            window_columns.check_names(
-                script,
-                select,
-                (i.alias_or_name for i in stars.items(script, scope, select, relations)),
-            )
-            stars.expand(script, scope, select, relations)
+            found = list(stars.items(script, scope, select, relations))
+            window_columns.check_names(script, select, (each.alias_or_name for each in found))
+            stars.expand(select, found)
 
 
 def _semi_joins(select: exp.Select) -> None:
@@ -96,15 +95,8 @@ def _semi_joins(select: exp.Select) -> None:
 
     Unless a join adds rows that meet no row of `a`.
     """
-    joins: list[exp.Join] = select.args.get("joins") or []
-    tests = [join for join in joins if join.kind in ("SEMI", "ANTI") and join.args.get("on")]
-    if any(join.side in ("RIGHT", "FULL") for join in joins):
-        return
-    for join in tests:
-        source = exp.select("1").from_(join.this, copy=False)
-        found: exp.Expr = exp.Exists(this=source.where(join.args["on"], copy=False))
-        select.where(exp.Not(this=found) if join.kind == "ANTI" else found, copy=False)
-    select.set("joins", [join for join in joins if join not in tests])
+    if not any(join.side in ("RIGHT", "FULL") for join in select.args.get("joins") or ()):
+        eliminate_semi_and_anti_joins(select)
 
 
 def _natural_joins(script: Script, scope: Scope, select: exp.Select, relations: Relations) -> None:
@@ -128,22 +120,6 @@ def _natural_joins(script: Script, scope: Scope, select: exp.Select, relations: 
             elif not shared:
                 join.set("kind", "CROSS")
         left += [name for name in right if name not in left]
-
-
-def _named_windows(select: exp.Select) -> None:
-    """Give each OVER, and each window, what it lacks of the window that it names."""
-    named = {each.this.name.lower(): each for each in select.args.get("windows") or ()}
-    for window in (*named.values(), *select.find_all(exp.Window)):
-        name = window.args.get("alias")
-        if name is None or window.find_ancestor(exp.Select) is not select:
-            continue
-        base = named.get(name.name.lower())
-        if base is not None:
-            for key in ("partition_by", "order", "spec"):
-                if base.args.get(key) and not window.args.get(key):
-                    window.set(key, base.copy().args[key])
-            window.set("alias", None)
-    select.set("windows", None)
 
 
 def _plain_groups(select: exp.Select) -> None:
@@ -182,12 +158,9 @@ def _distinct_on(select: exp.Select) -> None:
                 value.replace(item.unalias().copy())
         elif isinstance(value, exp.Column) and not value.table and value.name in by_name:
             value.replace(by_name[value.name].copy())
-    window = exp.Window(
-        this=exp.RowNumber(), partition_by=[each.copy() for each in columns.expressions]
-    )
-    window.set("order", exp.Order(expressions=order) if order else None)
     select.set("distinct", None)
-    first = exp.EQ(this=window, expression=exp.Literal.number(1))
+    number = over(exp.RowNumber(), columns.expressions, order)
+    first = exp.EQ(this=number, expression=exp.Literal.number(1))
     select.set("qualify", exp.Qualify(this=first))
 
 

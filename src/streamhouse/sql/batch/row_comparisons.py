@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.optimizer.simplify import Simplifier
 
 from streamhouse.sql.expressions import comparisons
 from streamhouse.sql.functions.expression_builders import quoted
+from streamhouse.sql.functions.macros import filled
 
 
 def rewrite(tree: exp.Query) -> None:
@@ -61,13 +63,13 @@ def rows_in_correlated_queries(tree: exp.Query) -> None:
 def by_exists(test: exp.Expr, alias: str) -> exp.Expr | None:
     """IN, ANY or ALL of a subquery by EXISTS: true if a row passes a comparison, else NULL if one
     is unknown, else false; None for anything else. `alias` is that of the subquery."""
-    compared = test.args.get("expression")
+    compared, negated = test.args.get("expression"), Simplifier.COMPLEMENT_COMPARISONS
     kind, query = type(test), test.args.get("query")
     if isinstance(test, exp.In):
         kind = exp.EQ
-    elif isinstance(compared, exp.Any | exp.All) and kind in _NEGATED:
+    elif isinstance(compared, exp.Any | exp.All) and kind in negated:
         query = compared.this
-        kind = _NEGATED[kind] if isinstance(compared, exp.All) else kind
+        kind = negated[kind] if isinstance(compared, exp.All) else kind
     if query is None:
         return None
     values = _fields(test.this) or [test.this]
@@ -82,18 +84,15 @@ def by_exists(test: exp.Expr, alias: str) -> exp.Expr | None:
         return exp.Exists(this=exp.select("1").from_(source).where(condition))
 
     unknown = exp.Is(this=exp.Paren(this=passed.copy()), expression=exp.Null())
-    ifs = [
-        exp.If(this=exists(passed), true=exp.true()),
-        exp.If(this=exists(unknown), true=exp.cast(exp.Null(), "BOOLEAN")),
-    ]
-    case: exp.Expr = exp.Case(ifs=ifs, default=exp.false())
+    case = tested(exists(passed), exists(unknown))
     return exp.Paren(this=exp.Not(this=case)) if isinstance(compared, exp.All) else case
 
 
-_NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.EQ: exp.NEQ, exp.NEQ: exp.EQ, exp.LT: exp.GTE, exp.GTE: exp.LT, exp.GT: exp.LTE,
-    exp.LTE: exp.GT,
-}  # fmt: skip
+def tested(passes: exp.Expr, is_unknown: exp.Expr) -> exp.Expr:
+    """The value of a test: true if it passes, else NULL if it is unknown, else false."""
+    parts = {"passes": passes, "is_unknown": is_unknown}
+    text = "CASE WHEN passes THEN TRUE WHEN is_unknown THEN NULL::BOOLEAN ELSE FALSE END"
+    return filled(text, **parts)
 
 
 def _quantified_lists(tree: exp.Query) -> None:

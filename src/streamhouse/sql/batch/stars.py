@@ -16,9 +16,8 @@ from streamhouse.sql.resolution.visible_columns import Names, visible_in
 from streamhouse.sql.text import Script
 
 
-def expand(script: Script, scope: Scope, select: exp.Select, relations: Relations) -> None:
-    """Expand the stars of a SELECT; number the names that a subquery has twice: a, a0."""
-    found = list(items(script, scope, select, relations))
+def expand(select: exp.Select, found: list[exp.Expr]) -> None:
+    """Let a SELECT have its `items`; number the names that a subquery has twice: a, a0."""
     if any(names.is_star(item) for item in found):
         return
     plain = [item.alias_or_name for item in found]

@@ -13,7 +13,7 @@ from itertools import count
 from sqlglot import exp
 
 from streamhouse.sql.functions.expression_builders import column_of, quoted
-from streamhouse.sql.select_parts import sources
+from streamhouse.sql.select_parts import derived, over, sources
 
 _TOTAL = "total_order"
 _COPY = "_copy"
@@ -147,7 +147,7 @@ def _told_apart(
     for n, column in enumerate(used):
         known = [name.lower() for name in (*names.values(), _COPY)]
         names[column] = f"{column.name}_{n}" if column.name.lower() in known else column.name
-    number = exp.Window(this=exp.RowNumber(), partition_by=[each.copy() for each in used])
+    number = over(exp.RowNumber(), used)
     number.meta[_TOTAL] = True
     items = [exp.alias_(column.copy(), name, quoted=True) for column, name in names.items()]
     inner = exp.Select(expressions=[*items, exp.alias_(number, _COPY, quoted=True)])
@@ -162,8 +162,7 @@ def _told_apart(
             new = column_of(alias, names[column])
             new.meta.update(column.meta)
             column.replace(new)
-    source = exp.Subquery(this=inner, alias=exp.TableAlias(this=quoted(alias)))
-    select.set("from_", exp.From(this=source))
+    select.set("from_", exp.From(this=derived(inner, alias)))
     return [column_of(alias, name) for name in (*names.values(), _COPY)]
 
 

@@ -13,16 +13,9 @@ from sqlglot import exp
 
 from streamhouse.sql.batch.slices import CLAUSES, NotSlicedError, Slices
 from streamhouse.sql.expressions.binder import Relations
-from streamhouse.sql.functions.expression_builders import (
-    call,
-    cast,
-    column_of,
-    number,
-    quoted,
-    when,
-)
+from streamhouse.sql.functions.expression_builders import call, cast, column_of, number, when
 from streamhouse.sql.parser.windowed_rows import FIRST, LAST, SLICE, SLICED, WINDOWED, Window
-from streamhouse.sql.select_parts import sources
+from streamhouse.sql.select_parts import derived, over, sources
 
 _OTHERS = ("from_", "joins", "where", "with_", "distinct", "limit", "offset")
 _SETS = ("grouping_sets", "rollup", "cube")
@@ -144,12 +137,8 @@ class _SessionSlices(Slices):
             return column_of(alias, name)
 
         def beside(function: type[exp.Expr], name: str) -> exp.Expr:
-            return exp.Window(
-                this=function(this=_moment(own(name))),
-                partition_by=[own(column.name) for _, column in self._keys],
-                order=exp.Order(expressions=[exp.Ordered(this=own(_PIECE))]),
-                over="OVER",
-            )
+            by = [own(column.name) for _, column in self._keys]
+            return over(function(this=_moment(own(name))), by, [exp.Ordered(this=own(_PIECE))])
 
         first, last = _moment(own(SLICE)), _moment(own(_LATEST))
         earliest = exp.Sub(this=first.copy(), expression=self._gap.copy())
@@ -162,10 +151,7 @@ class _SessionSlices(Slices):
         items = [exp.alias_(own(each.alias), each.alias, quoted=True) for each in grouped.selects]
         items += [exp.alias_(value, name, quoted=True) for name, value in marks.items()]
         self._divide_by_keys()
-        select = exp.Select(expressions=items)
-        rows = exp.Subquery(this=grouped, alias=exp.TableAlias(this=quoted(alias)))
-        select.set("from_", exp.From(this=rows))
-        return select
+        return exp.Select(expressions=items, from_=exp.From(this=derived(grouped, alias)))
 
     def _divide_by_keys(self) -> None:
         alias = super()._source().alias_or_name

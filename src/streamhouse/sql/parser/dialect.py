@@ -49,6 +49,18 @@ PLACE = "place"
 """Key in the `meta` of a FROM, JOIN, WHERE or WITH: the range of the whole clause in the script."""
 
 
+def _placed(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that parses a clause as `parse` does, and notes its `PLACE`."""
+
+    def parsed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        first, clause = self._index, parse(self, *args, **kwargs)
+        if clause is not None:
+            clause.meta[PLACE] = self._tokens[first].start, self._prev.end + 1
+        return clause
+
+    return parsed
+
+
 class TableHints(exp.Expression):
     """`/*+ … */` after a table's name or alias; `this` is the text inside."""
 
@@ -144,23 +156,10 @@ class Flink(Dialect):
             token = self._prev
             return exp.Hint(expressions=[exp.Var(this=token.text)]).update_positions(token)
 
-        def _parse_from(self, *args: Any, **kwargs: Any) -> Any:
-            return self._placed(super()._parse_from, *args, **kwargs)
-
-        def _parse_join(self, *args: Any, **kwargs: Any) -> Any:
-            return self._placed(super()._parse_join, *args, **kwargs)
-
-        def _parse_where(self, *args: Any, **kwargs: Any) -> Any:
-            return self._placed(super()._parse_where, *args, **kwargs)
-
-        def _parse_with(self, *args: Any, **kwargs: Any) -> Any:
-            return self._placed(super()._parse_with, *args, **kwargs)
-
-        def _placed(self, parse: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            first, clause = self._index, parse(*args, **kwargs)
-            if clause is not None:
-                clause.meta[PLACE] = self._tokens[first].start, self._prev.end + 1
-            return clause
+        _parse_from = _placed(MatchRecognizeParser._parse_from)
+        _parse_join = _placed(MatchRecognizeParser._parse_join)
+        _parse_where = _placed(MatchRecognizeParser._parse_where)
+        _parse_with = _placed(MatchRecognizeParser._parse_with)
 
         def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
             first = self._index

@@ -48,12 +48,7 @@ def option_list(cursor: Cursor, offsets: dict[str, int] | None = None) -> dict[s
 
 def identifiers(cursor: Cursor, what: str) -> tuple[str, ...]:
     """`(a, b, …)`."""
-    cursor.expect("(")
-    names = [cursor.identifier(what)]
-    while cursor.accept(","):
-        names.append(cursor.identifier(what))
-    cursor.expect(")")
-    return tuple(names)
+    return tuple(cursor.wrapped(lambda: cursor.identifier(what)))
 
 
 def partition_values(cursor: Cursor) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sqlglot import exp
+from sqlglot.optimizer.scope import find_all_in_scope
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import intervals
@@ -42,9 +43,7 @@ GROUP_WINDOWS = {
 def rewrite(script: Script, tree: exp.Expr) -> None:
     """Replace all group windows; raises `SqlError` for calls that none defines."""
     for select in list(tree.find_all(exp.Select)):
-        calls = [
-            call for call in select.find_all(GroupWindow) if call.find_ancestor(exp.Query) is select
-        ]
+        calls = list(find_all_in_scope(select, GroupWindow))
         windows = [call for call in calls if call.name in _KINDS]
         if windows:
             _rewrite(script, select, windows[0], calls)

@@ -35,6 +35,7 @@ from streamhouse.sql.functions.row_patterns import (
     VARIABLE,
     Program,
 )  # fmt: skip
+from streamhouse.sql.select_parts import derived, over, relation, rows_of
 from streamhouse.sql.text import Script
 
 MATCHED = "matched"
@@ -122,10 +123,10 @@ class _Values:
     def of_row(self, node: exp.Expr, variable: str) -> exp.Expr | None:
         """A condition of the rows of a variable; None if it depends on the rows matched before."""
 
-        def rule(part: exp.Expr) -> exp.Expr | None:
+        def new(part: exp.Expr) -> exp.Expr:
             if isinstance(part, PatternFunction) and part.name in ("PREV", "NEXT"):
                 return self._moved_value(part)[0]
-            return self._column(part) if isinstance(part, exp.Column) else None
+            return self._column(part) if isinstance(part, exp.Column) else part
 
         for part in node.find_all(PatternFunction, exp.AggFunc, exp.Column):
             if isinstance(part, exp.Column):
@@ -134,7 +135,7 @@ class _Values:
                 depends = part.name not in ("PREV", "NEXT") or self._nested(part) is not None
             if depends:
                 return None
-        return _replaced(node.copy(), rule)
+        return node.transform(new)
 
     def of_match(self, node: exp.Expr, running: bool, frame: str = "") -> exp.Expr:
         """An expression as an aggregate over the rows of a match.
@@ -151,7 +152,7 @@ class _Values:
                 aggregate = exp.Filter(this=aggregate, expression=where)
             return self._over(aggregate, _FRAMES[frame]) if frame else aggregate
 
-        def rule(part: exp.Expr) -> exp.Expr | None:
+        def new(part: exp.Expr) -> exp.Expr:
             if isinstance(part, PatternFunction) and part.name == "MATCH_NUMBER" and not running:
                 return framed(exp.Max(this=_found(NUMBER)))
             if isinstance(part, PatternFunction | exp.Column):
@@ -159,9 +160,9 @@ class _Values:
                 return call("LIST_EXTRACT", framed(_listed(value, last), names), number(place + 1))
             if isinstance(part, exp.AggFunc):
                 return framed(self._stripped(part), self._variables(part))
-            return None
+            return part
 
-        return _replaced(node.copy(), rule)
+        return node.transform(new)
 
     def _picked(
         self, part: exp.Expr, variable: exp.Expr
@@ -232,12 +233,12 @@ class _Values:
     def _stripped(self, node: exp.Expr) -> exp.Expr:
         """An expression over columns of one row."""
 
-        def rule(part: exp.Expr) -> exp.Expr | None:
+        def new(part: exp.Expr) -> exp.Expr:
             if isinstance(part, PatternFunction):
                 raise PatternError(f"{part.name} cannot be in another function; write it outside")
-            return self._column(part) if isinstance(part, exp.Column) else None
+            return self._column(part) if isinstance(part, exp.Column) else part
 
-        return _replaced(node.copy(), rule)
+        return node.transform(new)
 
     def _column(self, column: exp.Column) -> exp.Expr:
         name = _variable(column)
@@ -284,9 +285,9 @@ class _Select:
         else:
             group = [*_keys(self._clauses, _ROW), _found(NUMBER)]
             select.set("group", exp.Group(expressions=group))
-        select.set("from_", exp.From(this=_subquery(self._matches(), _PARTITION)))
+        select.set("from_", exp.From(this=derived(self._matches(), _PARTITION)))
         select.set("joins", [*self._joins()])
-        queries = ((INPUT, _from(self._clauses.data)), (ROWS, self._rows()))
+        queries = ((INPUT, rows_of(self._clauses.data)), (ROWS, self._rows()))
         with_ = [
             exp.CTE(this=query, alias=exp.TableAlias(this=quoted(name))) for name, query in queries
         ]
@@ -308,20 +309,16 @@ class _Select:
         """The rows of the table with their places, and what is known of each one."""
         clauses = self._clauses
         terms = [_of_rows(term) for term in clauses.order]
-        place = exp.Window(
-            this=exp.RowNumber(),
-            partition_by=_keys(clauses, _ROW),
-            order=exp.Order(expressions=terms),
-        )
+        place = over(exp.RowNumber(), _keys(clauses, _ROW), terms)
         time = call("EPOCH_US", cast(terms[0].this.copy(), "TIMESTAMP"))
         more: dict[str, exp.Expr] = {
             TIME: time if clauses.program.within_us else cast(exp.Null(), "BIGINT"),
             VARIABLE: cast(exp.Literal.string(""), "VARCHAR"),
             REQUEST: cast(number(0), "BIGINT"),
         }
-        rows = _from(_table(INPUT), {PLACE: place})
+        rows = rows_of(relation(INPUT, _ROW), {PLACE: place})
         for columns in (self._moved, self._known | more):
-            rows = _from(_subquery(rows, _ROW), columns) if columns else rows
+            rows = rows_of(derived(rows, _ROW), columns) if columns else rows
         return rows
 
     def _matches(self) -> exp.Select:
@@ -353,7 +350,7 @@ class _Select:
         yield exp.Join(this=unnest, kind="CROSS")
         same = _same_keys([key.name for key in self._clauses.keys], _ROW, _PARTITION)
         place = exp.EQ(this=column_of(_ROW, PLACE), expression=_found("place"))
-        yield exp.Join(this=_table(ROWS), on=exp.and_(place, *same))
+        yield exp.Join(this=relation(ROWS, _ROW), on=exp.and_(place, *same))
 
 
 def decide(select: exp.Select, later: Callable[[exp.Expr], exp.Expr]) -> None:
@@ -368,11 +365,10 @@ def decide(select: exp.Select, later: Callable[[exp.Expr], exp.Expr]) -> None:
     while isinstance(rows.args["from_"].this, exp.Subquery):
         rows = rows.args["from_"].this.this
     decided = exp.EQ(this=column_of(_OTHER, PLACE), expression=_found(DECIDED))
-    for query, relation, own, terms in (
+    for query, name, own, terms in (
         (rows, INPUT, _ROW, ()), (select, ROWS, _PARTITION, (decided,)),
     ):  # fmt: skip
-        other = exp.Select(expressions=[number(1)])
-        other.set("from_", exp.From(this=_table(relation, _OTHER)))
+        other = exp.select("1").from_(relation(name, _OTHER))
         same = _same_keys(keys, own, _OTHER)
         other.where(later(column_of(_OTHER, time)), *terms, *same, copy=False)
         query.where(exp.Exists(this=other), copy=False)
@@ -400,18 +396,6 @@ def _of_rows(node: exp.Ordered) -> exp.Ordered:
     return term
 
 
-def _replaced(node: exp.Expr, rule: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:
-    """An expression with the outermost parts replaced for which a rule returns another one."""
-    new = rule(node)
-    if new is not None:
-        return new
-    for part in list(node.iter_expressions()):
-        replaced = _replaced(part, rule)
-        if replaced is not part:
-            part.replace(replaced)
-    return node
-
-
 def _window(
     function: exp.Expr,
     keys: Sequence[exp.Expr],
@@ -422,10 +406,9 @@ def _window(
     spec = exp.WindowSpec(
         kind="RANGE", start=start[0], start_side=start[1], end=end[0], end_side=end[1]
     )
-    order = exp.Order(expressions=[exp.Ordered(this=column_of(_ROW, PLACE))])
-    return exp.Window(
-        this=function, partition_by=list(keys), order=order, spec=spec.copy(), over="OVER"
-    )
+    window = over(function, keys, [exp.Ordered(this=column_of(_ROW, PLACE))])
+    window.set("spec", spec.copy())
+    return window
 
 
 def _struct(fields: Mapping[str, exp.Expr]) -> exp.Struct:
@@ -449,26 +432,10 @@ def _grouped(
     """An aggregate over the groups of the rows."""
     items = [*(each.copy() for each in shown), exp.alias_(value, _MATCHES, quoted=True)]
     group = exp.Group(expressions=[key.copy() for key in keys]) if keys else None
-    return exp.Select(expressions=items, from_=exp.From(this=_table(ROWS)), group=group)
+    return exp.Select(expressions=items, from_=exp.From(this=relation(ROWS, _ROW)), group=group)
 
 
 def _same_keys(names: Sequence[str], left: str, right: str) -> Iterator[exp.Expr]:
     """The conditions that rows of two relations are of one partition."""
     for name in names:
         yield exp.NullSafeEQ(this=column_of(left, name), expression=column_of(right, name))
-
-
-def _table(name: str, alias: str = _ROW) -> exp.Table:
-    return exp.Table(this=quoted(name), alias=exp.TableAlias(this=quoted(alias)))
-
-
-def _subquery(select: exp.Select, alias: str) -> exp.Subquery:
-    return exp.Subquery(this=select, alias=exp.TableAlias(this=quoted(alias)))
-
-
-def _from(element: exp.Expr, columns: Mapping[str, exp.Expr] | None = None) -> exp.Select:
-    """All columns of an element of FROM, and further ones."""
-    more = [exp.alias_(each.copy(), name, quoted=True) for name, each in (columns or {}).items()]
-    select = exp.Select(expressions=[exp.Star(), *more])
-    select.set("from_", exp.From(this=element))
-    return select

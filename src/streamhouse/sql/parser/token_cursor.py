@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -13,6 +14,7 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.sql.syntax import TextPosition
 from streamhouse.sql.text import Script
 
+_T = TypeVar("_T")
 _DEPTH_CHANGE = {
     TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1
 }  # fmt: skip
@@ -99,6 +101,12 @@ class Cursor:
         self.index += 1
         return self.tokens[self.index - 1]
 
+    def one_of(self, *words: str) -> str:
+        """Take one of some words; returns it in upper case."""
+        if self.peek() not in words:
+            self.unknown_keyword(words)
+        return self.take().text.upper()
+
     def identifier(self, what: str) -> str:
         """Take a name, quoted with ` or a plain word."""
         token = self.current
@@ -120,14 +128,32 @@ class Cursor:
             self.fail(f"expected {what} as a whole number")
         return int(self.take().text)
 
+    def listed(self, item: Callable[[], _T]) -> list[_T]:
+        """Take `a, b, …`, each part by `item`."""
+        found = [item()]
+        while self.accept(","):
+            found.append(item())
+        return found
+
+    def wrapped(self, item: Callable[[], _T]) -> list[_T]:
+        """Take `(a, b, …)`, each part by `item`."""
+        self.expect("(")
+        found = self.listed(item)
+        self.expect(")")
+        return found
+
     def until(self, *ends: str) -> list[Token]:
-        """Take the tokens up to one of the words or a `)` outside of brackets, or to the end."""
-        depth, start = 0, self.index
+        """Take the tokens up to a `)` or one of the words, or to the end.
+
+        Words within brackets or CASE … END do not count.
+        """
+        depth, cases, start = 0, 0, self.index
         while not self.done:
-            step = _DEPTH_CHANGE.get(self.tokens[self.index].token_type, 0)
-            if depth == 0 and (self.peek() in ends or step < 0):
+            step, word = _DEPTH_CHANGE.get(self.tokens[self.index].token_type, 0), self.peek()
+            if depth == 0 and (step < 0 or (cases == 0 and word in ends)):
                 break
             depth += step
+            cases += (word == "CASE") - (word == "END" and cases > 0)
             self.index += 1
         return self.tokens[start : self.index]
 

@@ -129,10 +129,7 @@ def _nested(cursor: Cursor, word: str) -> str:
         cursor.expect(",")
         inner = f"{key}, {parse_element(cursor)}"
     else:
-        fields = [_field(cursor)]
-        while cursor.accept(","):
-            fields.append(_field(cursor))
-        inner = ", ".join(fields)
+        inner = ", ".join(cursor.listed(lambda: _field(cursor)))
     cursor.expect(closing)
     return f"{word}<{inner}>"
 

@@ -24,6 +24,7 @@ from streamhouse.sql.functions.expression_builders import (
     quoted,
 )
 from streamhouse.sql.functions.macros import filled
+from streamhouse.sql.select_parts import derived, rows_of
 
 WINDOWED = "windowed"
 """Key in the `meta` of a SELECT that adds the columns of windows to rows: the `Window`."""
@@ -259,12 +260,10 @@ def _with_slices(
     data: exp.Expr, time: exp.Expr, first: exp.Expr, where: exp.Where
 ) -> tuple[exp.Subquery, exp.Expr]:
     """The rows with the start of the slice of each; and this column."""
-    start = exp.Anonymous(this=SLICE_START, expressions=[first, time.copy()])
-    items = [exp.Star(), exp.alias_(start, SLICE, quoted=True)]
-    select = exp.Select(expressions=items, from_=exp.From(this=data), where=where)
-    alias = quoted(data.alias_or_name)
-    rows = exp.Subquery(this=select, alias=exp.TableAlias(this=alias))
-    return rows, exp.column(quoted(SLICE), alias.copy())
+    alias = data.alias_or_name
+    select = rows_of(data, {SLICE: call(SLICE_START, first, time.copy())})
+    select.set("where", where)
+    return derived(select, alias), column_of(alias, SLICE)
 
 
 def _sessions(
@@ -285,24 +284,18 @@ def _sessions(
     gap, one = (f"TO_MILLISECONDS({millis})" for millis in (window.size, 1))
     frames = {FIRST: ("MAX", f"{gap} PRECEDING AND {one} PRECEDING"),
               LAST: ("MIN", f"{one} FOLLOWING AND {gap} FOLLOWING")}  # fmt: skip
-    marks = (
-        exp.alias_(
-            filled("CASE WHEN other IS NULL THEN moment END",
-                   other=_over(name, moment, frame, keys, moment), moment=moment.copy()),
-            column, quoted=True,
-        )
+    marks = {
+        column: filled("CASE WHEN other IS NULL THEN moment END",
+                       other=_over(name, moment, frame, keys, moment), moment=moment.copy())
         for column, (name, frame) in frames.items()
-    )  # fmt: skip
-    marked = exp.Select(expressions=[exp.Star(), *marks], from_=exp.From(this=source))
+    }  # fmt: skip
+    marked = derived(rows_of(source, marks), data.alias_or_name)
     first, last = exp.column(quoted(FIRST)), exp.column(quoted(LAST))
     start = _over("MAX", first, "UNBOUNDED PRECEDING AND CURRENT ROW", keys, moment)
     end = _over("MIN", last, "CURRENT ROW AND UNBOUNDED FOLLOWING", keys, moment)
     star = exp.Star(**{"except_": [first.copy(), last.copy(), exp.column(quoted(SLICE))]})
-    alias = exp.TableAlias(this=quoted(data.alias_or_name))
-    select = exp.Select(
-        expressions=[star, *_columns(start, _plus(end, window.size), time, names)],
-        from_=exp.From(this=exp.Subquery(this=marked, alias=alias)),
-    )
+    columns = _columns(start, _plus(end, window.size), time, names)
+    select = exp.Select(expressions=[star, *columns], from_=exp.From(this=marked))
     select.meta[SLICED] = window
     return select
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import nearest
@@ -76,50 +77,30 @@ def table_name(table: exp.Table) -> Name:
 
 def leaves(tree: exp.Expr) -> list[exp.Table]:
     """The catalog tables that a query reads, without names of CTEs, in the order of the text."""
-    ctes = _Ctes(tree.root())
-    tables = [table for table in tree.find_all(exp.Table) if not ctes.names(table)]
+    queries = {cte.alias for cte in tree.root().find_all(exp.CTE)}
+    tables = [
+        table
+        for table in tree.find_all(exp.Table)
+        if (isinstance(table.this, exp.Identifier) if table.args.get("db") else
+            table.name not in queries or not _names_query(table))
+    ]  # fmt: skip
     return sorted(tables, key=lambda table: table.this.meta.get("start", 0))
 
 
-class _Ctes:
-    """The CTEs of a tree; decides which table names refer to one."""
-
-    def __init__(self, root: exp.Expr) -> None:
-        self._positions: dict[int, dict[str, int]] = {}
-        self._aliases: set[str] = set()
-        for clause in root.find_all(exp.With):
-            positions = self._positions[id(clause)] = {}
-            for index, cte in enumerate(clause.expressions):
-                positions.setdefault(cte.alias, index)
-            self._aliases |= positions.keys()
-
-    def names(self, table: exp.Table) -> bool:
-        """Whether a table name refers to a CTE in scope."""
-        if table.args.get("db"):
-            return not isinstance(table.this, exp.Identifier)
-        if table.name not in self._aliases:
-            return False
-        inside: exp.Expr | None = None
-        current: exp.Expr | None = table
-        while current is not None:
-            clause = current.args.get("with_")
-            if clause is not None:
-                index = self._positions[id(clause)].get(table.name)
-                if index is not None and self._sees(clause, index, inside):
-                    return True
-            inside = current if isinstance(current, exp.CTE) else inside
-            current = current.parent
-        return False
-
-    def _sees(self, clause: exp.With, index: int, inside: exp.Expr | None) -> bool:
-        """Whether a reference within the CTE `inside` can name the CTE at an index of the clause.
-
-        It can name only earlier CTEs, unless the clause is WITH RECURSIVE.
-        """
-        if inside is None or inside.parent is not clause or clause.args.get("recursive"):
-            return True
-        own = inside.index
-        return own is None or index < own
+def _names_query(table: exp.Table) -> bool:
+    """Whether a table's name is that of a CTE in scope: of an earlier one, or any if RECURSIVE."""
+    inside: exp.Expr | None = None
+    current: exp.Expr | None = table
+    while current is not None:
+        clause = current.args.get("with_") or exp.With(expressions=[])
+        for cte in clause.expressions:
+            if cte is inside and not clause.args.get("recursive"):
+                break
+            if cte.alias == table.name:
+                return True
+        inside = current if isinstance(current, exp.CTE) else inside
+        current = current.parent
+    return False
 
 
 def resolve_table(
@@ -160,12 +141,13 @@ def physical(info: TableInfo) -> dict[str, str]:
     return {column.name: duck_type(column.type) for column in info.columns}
 
 
-def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
-    """The columns under an alias, as declared; computed ones have their expression, others None.
+def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr]:
+    """The columns under an alias, as declared; computed ones are expressions over the others.
 
     Raises `TableError` for a computed column over a column that does not exist.
     """
-    visible: dict[str, exp.Expr | None] = {column.name: None for column in info.columns}
+    stored = {column.name: column_of(alias, column.name) for column in info.columns}
+    visible: dict[str, exp.Expr] = {**stored}
     for computed in info.computed:
         script = Script(computed.expression)
         tree = query_parser.parse_tokens(script, query_parser.lex(script))
@@ -177,10 +159,8 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
                     f"table {'.'.join(info.name)}: computed column '{computed.name}' uses "
                     f"'{name}', which is not a column; {nearest(name, visible)}"
                 )
-            expression = visible[name]
-            new: exp.Expr = (
-                column_of(alias, name) if expression is None else exp.Paren(this=expression.copy())
-            )
+            new = visible[name].copy()
+            new = new if name in stored else exp.Paren(this=new)
             for field in fields:
                 new = exp.Dot(this=new, expression=exp.to_identifier(field, quoted=True))
             tree = new if column is tree else tree
@@ -249,22 +229,9 @@ def used_columns(trees: list[exp.Expr], relation: str, info: TableInfo) -> tuple
 def columns_read(trees: list[exp.Expr]) -> dict[str, set[str]]:
     """The columns that the trees read of each relation."""
     columns_by_relation: dict[str, set[str]] = {}
-    for tree in trees:
-        by_select: dict[int, dict[str, set[str]]] = {}
-        for table in tree.find_all(exp.Table):
-            if table.args.get("db"):
-                continue
-            select = table.find_ancestor(exp.Select)
-            assert select is not None
-            if id(select) not in by_select:
-                by_select[id(select)] = _by_alias(select)
-            used = by_select[id(select)].get(table.alias_or_name, set())
-            columns_by_relation.setdefault(table.name, set()).update(used)
+    for scope in (scope for tree in trees for scope in traverse_scope(tree)):
+        for alias, source in scope.sources.items():
+            if isinstance(source, exp.Table):
+                used = columns_by_relation.setdefault(source.name, set())
+                used |= {column.name for column in scope.source_columns(alias)}
     return columns_by_relation
-
-
-def _by_alias(select: exp.Select) -> dict[str, set[str]]:
-    columns_by_alias: dict[str, set[str]] = {}
-    for column in select.find_all(exp.Column):
-        columns_by_alias.setdefault(column.table, set()).add(column.name)
-    return columns_by_alias

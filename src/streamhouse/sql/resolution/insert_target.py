@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlglot import exp
 
 from streamhouse.close_matches import nearest
@@ -12,7 +10,7 @@ from streamhouse.sql.expressions import aggregates, binder, casts, nested_values
 from streamhouse.sql.expressions.numbers import double_rounding
 from streamhouse.sql.functions.expression_builders import GENERATED, call
 from streamhouse.sql.options.merge_functions import merge_function
-from streamhouse.sql.plan import Column, Name, TableInfo
+from streamhouse.sql.plan import Column, TableInfo
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, digits, duck_type, fits
 
@@ -33,18 +31,10 @@ def needs_order(target: TableInfo | None) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class ColumnMapping:
-    """A column of the target, and the index of the projection that fills it (None: NULL)."""
-
-    column: Column
-    index: int | None
-
-
 def column_mappings(
     script: Script, node: exp.Expr, target: TableInfo, listed: tuple[str, ...], count: int
-) -> list[ColumnMapping]:
-    """The target's columns in order, each with the projection that fills it.
+) -> list[tuple[Column, int | None]]:
+    """The target's columns in order, each with the index of the projection that fills it, if any.
 
     Raises `SqlError` for an unknown column and for a wrong number of columns.
     """
@@ -55,17 +45,17 @@ def column_mappings(
         if name not in names:
             reason = "is computed and cannot be written" if name in computed else "does not exist"
             hint = "" if name in computed else f"; {nearest(name, names)}"
-            raise node_errors.error(script, node, f"{_dotted(target)}: '{name}' {reason}{hint}")
+            raise node_errors.error(script, node, f"{dotted(target)}: '{name}' {reason}{hint}")
     columns_to_fill = list(listed) or names
     if len(columns_to_fill) != count:
         raise node_errors.error(
             script,
             node,
-            f"the query returns {count} column(s), {_dotted(target)} takes {len(columns_to_fill)}: "
+            f"the query returns {count} column(s), {dotted(target)} takes {len(columns_to_fill)}: "
             f"{', '.join(columns_to_fill)}",
         )
     indexes = {name: index for index, name in enumerate(columns_to_fill)}
-    return [ColumnMapping(column, indexes.get(column.name)) for column in written]
+    return [(column, indexes.get(column.name)) for column in written]
 
 
 def converted(
@@ -169,6 +159,6 @@ def _is_whole(node: exp.Expr) -> bool:
     )
 
 
-def _dotted(target: TableInfo) -> str:
-    name: Name = target.name
-    return "table " + ".".join(name)
+def dotted(target: TableInfo) -> str:
+    """A table with its full name, for errors."""
+    return "table " + ".".join(target.name)

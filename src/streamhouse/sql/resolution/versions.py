@@ -13,14 +13,7 @@ from sqlglot import exp
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.sql.expressions.binder import quote
-from streamhouse.sql.plan import (
-    Column,
-    Name,
-    Resolver,
-    StreamQuery,
-    TableInfo,
-    ViewInfo,
-)
+from streamhouse.sql.plan import Column, Name, Resolver, StreamQuery, TableInfo, ViewInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.text import ticked
 

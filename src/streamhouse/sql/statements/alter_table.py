@@ -27,10 +27,7 @@ from streamhouse.sql.schema_changes import (
 from streamhouse.sql.statements.unsupported_statements import refuse_object
 from streamhouse.sql.statements.watermark import EXPRESSION_OPTION, TIME_OPTION, parse_watermark
 from streamhouse.sql.syntax import Statement
-from streamhouse.sql.views.statement import (
-    AlterMaterializedView,
-    parse_alter_materialized_view,
-)
+from streamhouse.sql.views.statement import AlterMaterializedView, parse_alter_materialized_view
 
 _ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
 _NOT_TABLES = {
@@ -106,10 +103,10 @@ def _changes(cursor: Cursor) -> list[SchemaChange]:
         cursor.accept("TBLPROPERTIES")
         return [SetTableOption(key, value) for key, value in elements.option_list(cursor).items()]
     if cursor.accept("RESET"):
-        return [ResetTableOption(key) for key in _strings(cursor)]
+        return cursor.wrapped(lambda: _reset(cursor))
     if cursor.accept("UNSET", "TBLPROPERTIES"):
         cursor.accept("IF", "EXISTS")
-        return [ResetTableOption(key) for key in _strings(cursor)]
+        return cursor.wrapped(lambda: _reset(cursor))
     if cursor.at("PARTITION"):
         cursor.unsupported("changes of one PARTITION are not supported; change the table")
     cursor.unknown_keyword(_ACTIONS)
@@ -163,9 +160,7 @@ def _default_of(column: _ColumnDefinition) -> list[SchemaChange]:
 def _columns(cursor: Cursor, action: str) -> list[_ColumnDefinition]:
     """`(c type …, …)`, or the same without parentheses."""
     wrapped = cursor.accept("(")
-    definitions = [_column(cursor, action)]
-    while cursor.accept(","):
-        definitions.append(_column(cursor, action))
+    definitions = cursor.listed(lambda: _column(cursor, action))
     if wrapped and not cursor.accept(")"):
         cursor.fail("expected ',' or ')'")
     return definitions
@@ -228,9 +223,7 @@ def _drop(cursor: Cursor) -> list[SchemaChange]:
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
         if_exists = cursor.accept("IF", "EXISTS")
     wrapped = cursor.accept("(")
-    paths = [elements.dotted_name(cursor, "a column")]
-    while cursor.accept(","):
-        paths.append(elements.dotted_name(cursor, "a column"))
+    paths = cursor.listed(lambda: elements.dotted_name(cursor, "a column"))
     if wrapped:
         cursor.expect(")")
     return [DropColumn(path, if_exists) for path in paths]
@@ -298,11 +291,5 @@ def _alter_column(cursor: Cursor) -> list[SchemaChange]:
     return changes
 
 
-def _strings(cursor: Cursor) -> list[str]:
-    """`('a', 'b')`."""
-    cursor.expect("(")
-    keys = [cursor.string("an option's key")]
-    while cursor.accept(","):
-        keys.append(cursor.string("an option's key"))
-    cursor.expect(")")
-    return keys
+def _reset(cursor: Cursor) -> SchemaChange:
+    return ResetTableOption(cursor.string("an option's key"))

@@ -46,8 +46,7 @@ def parse_create_function(cursor: Cursor, temporary: bool, start: int) -> Create
         cursor.unsupported(_JVM, start)
     if cursor.peek() in ("JAVA", "SCALA"):
         cursor.unsupported(_JVM)
-    if not cursor.accept("PYTHON"):
-        cursor.unknown_keyword(("PYTHON",))
+    cursor.one_of("PYTHON")
     if cursor.at("USING"):
         cursor.unsupported(_JAR)
     if cursor.at("WITH"):

@@ -39,9 +39,7 @@ def parse_create_table(cursor: Cursor, temporary: bool) -> CreateTable:
     body = _Body()
     if cursor.peek() not in ("LIKE", "AS", "WITH", "COMMENT", "PARTITIONED"):
         cursor.expect("(")
-        _item(cursor, body)
-        while cursor.accept(","):
-            _item(cursor, body)
+        cursor.listed(lambda: _item(cursor, body))
         if not cursor.accept(")"):
             cursor.fail("expected ',' or ')'")
     comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
@@ -78,15 +76,9 @@ def _like(cursor: Cursor) -> Like:
     chosen: dict[str, str] = {}
     if cursor.accept("("):
         while not cursor.accept(")"):
-            strategy, start = cursor.peek(), cursor.offset
-            if strategy not in _STRATEGIES:
-                cursor.unknown_keyword(_STRATEGIES)
-            cursor.take()
-            feature = cursor.peek()
+            start, strategy = cursor.offset, cursor.one_of(*_STRATEGIES)
             allowed = OVERWRITABLE if strategy == "OVERWRITING" else _FEATURES
-            if feature not in allowed:
-                cursor.unknown_keyword(allowed)
-            cursor.take()
+            feature = cursor.one_of(*allowed)
             if feature in chosen:
                 raise cursor.script.error(f"LIKE names {feature} twice", start)
             chosen[feature] = strategy

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch.bounded_query import analyze_tree
-from streamhouse.sql.nesting_depth import limited_depth
+from streamhouse.sql.batch.bounded_query import analyze_select
 from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, Name, Resolver, ViewInfo
@@ -65,22 +64,10 @@ def view_info(statement: CreateView, full: Name, resolver: Resolver, written: st
     Raises `SqlError` for a query that cannot run, or that gives another number of columns than the
     view names.
     """
-    parsed = names.parse_query(statement.query)
-    tree = parsed.tree
-    if not isinstance(tree, exp.Query):
-        raise node_errors.unsupported(parsed.script, tree, "a view must be a SELECT")
+    analyzed = analyze_select(statement.query, resolver, "a view must be a SELECT")
+    tree = analyzed.parsed.tree
     star = not isinstance(tree, exp.Select) or any(map(_is_star, tree.expressions))
-    with limited_depth(statement.query):
-        analyzed = analyze_tree(parsed, tree.copy(), resolver)
-    column_names = list(statement.columns) or analyzed.output
-    if len(column_names) != len(analyzed.output):
-        raise node_errors.error(
-            parsed.script,
-            tree,
-            f"view {'.'.join(full[-2:])} names {len(column_names)} column(s), but its query "
-            f"returns {len(analyzed.output)}: {', '.join(analyzed.output)}",
-        )
-    names.reserved(parsed.script, column_names, tree)
+    column_names = analyzed.named(statement.columns, f"view {'.'.join(full[-2:])}")
     if star or column_names != analyzed.output:
         items = ", ".join(
             f"{ticked(old)} AS {ticked(new)}"

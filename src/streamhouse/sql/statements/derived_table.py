@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sqlglot import exp
-
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError
-from streamhouse.sql import node_errors
-from streamhouse.sql.batch.bounded_query import analyze_tree
-from streamhouse.sql.nesting_depth import limited_depth
+from streamhouse.sql.batch.bounded_query import analyze_select
 from streamhouse.sql.plan import Column, ComputedColumn, Resolver, TableInfo
-from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.statements.create_table import OVERWRITABLE
 from streamhouse.sql.syntax import CreateTable, Like, Query
 from streamhouse.sql.types import NULL
@@ -84,25 +79,21 @@ def like_table(statement: CreateTable, like: Like, base: TableInfo) -> CreateTab
 
 def table_of_query(statement: CreateTable, query: Query, resolver: Resolver) -> CreateTable:
     """The statement with the columns of its query; declared columns give types of their own."""
-    parsed = names.parse_query(query)
-    if not isinstance(parsed.tree, exp.Query):
-        raise node_errors.unsupported(
-            parsed.script, parsed.tree, "CREATE TABLE … AS needs a SELECT; write CREATE TABLE with "
-            "its columns, then INSERT the VALUES",
-        )  # fmt: skip
-    with limited_depth(query):
-        analyzed = analyze_tree(parsed, parsed.tree.copy(), resolver)
-    names.reserved(parsed.script, analyzed.output, parsed.tree)
+    analyzed = analyze_select(
+        query, resolver, "CREATE TABLE … AS needs a SELECT; write CREATE TABLE with its columns, "
+        "then INSERT the VALUES",
+    )  # fmt: skip
+    output = analyzed.named((), "the table")
     declared = {column.name: column for column in statement.columns}
     for name in declared:
-        if name not in analyzed.output:
+        if name not in output:
             raise SqlError.at(
                 statement.position,
                 f"the SELECT returns no column '{name}'; add it there, such as CAST(NULL AS "
                 f"{declared[name].type}) AS {name}",
             )
     columns = []
-    for name, kind in zip(analyzed.output, analyzed.types, strict=True):
+    for name, kind in zip(output, analyzed.types, strict=True):
         column = declared.get(name) or Column(name, "STRING" if kind == NULL else kind)
         is_key = name in statement.primary_key
         columns.append(replace(column, nullable=column.nullable and not is_key))
@@ -110,12 +101,9 @@ def table_of_query(statement: CreateTable, query: Query, resolver: Resolver) -> 
         ("PRIMARY KEY", statement.primary_key), ("PARTITIONED BY", statement.partitioned_by)
     ):  # fmt: skip
         for name in listed:
-            if name not in analyzed.output:
-                raise SqlError.at(
-                    statement.position,
-                    f"{what}: the SELECT returns no column '{name}'; "
-                    f"{nearest(name, analyzed.output)}",
-                )
+            if name not in output:
+                message = f"{what}: the SELECT returns no column '{name}'; {nearest(name, output)}"
+                raise SqlError.at(statement.position, message)
     computed = (replace(c, place=place) for place, c in enumerate(statement.computed))
     return replace(statement, columns=tuple(columns), computed=tuple(computed))
 

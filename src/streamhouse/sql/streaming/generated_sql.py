@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from streamhouse.sql import node_errors
+from streamhouse.sql.batch import bounded_query
 from streamhouse.sql.expressions import lowering, timestamp_digits, zones
-from streamhouse.sql.expressions.binder import BindError, describe, generate, quote, refusal
+from streamhouse.sql.expressions.binder import generate, quote
 from streamhouse.sql.functions.expression_builders import cast, column_of, quoted
 from streamhouse.sql.plan import LookupJoin
 from streamhouse.sql.resolution.columns import physical
+from streamhouse.sql.select_parts import relation
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.streaming.stream_select import Lookup, StreamSelect, equalities
 from streamhouse.sql.text import Script
@@ -101,7 +102,7 @@ class Stream:
         """Projections of the source's rows with the partners that lookups find, not translated."""
         pairs = zip(items, names, strict=True)
         select = exp.Select(expressions=[exp.alias_(i.copy(), quoted(name)) for i, name in pairs])
-        select.set("from_", exp.From(this=_aliased(SOURCE, self.top.alias)))
+        select.set("from_", exp.From(this=relation(SOURCE, self.top.alias)))
         select.set("joins", [_join(each, each.join.left or outer) for each in lookups])
         if where:
             terms = (exp.Paren(this=term.copy()) for term in where)
@@ -174,12 +175,8 @@ def _not_a_place(item: exp.Expr) -> exp.Expr:
     return cast(item.copy(), "INT") if is_number and item.unnest().is_int else item.copy()
 
 
-def _aliased(relation: str, alias: str) -> exp.Table:
-    return exp.Table(this=quoted(relation), alias=exp.TableAlias(this=quoted(alias)))
-
-
 def _join(lookup: Lookup, left: bool) -> exp.Join:
-    join = exp.Join(this=_aliased(lookup.join.relation, lookup.alias), on=lookup.on.copy())
+    join = exp.Join(this=relation(lookup.join.relation, lookup.alias), on=lookup.on.copy())
     if left:
         join.set("side", "LEFT")
     return join
@@ -187,12 +184,8 @@ def _join(lookup: Lookup, left: bool) -> exp.Join:
 
 def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
     """Names and Flink types of a query's columns; `SqlError` if DuckDB cannot bind it."""
-    try:
-        columns = describe(generate(tree), stream.relations)
-        return [(name, flink_type(kind)) for name, kind in columns]
-    except (BindError, ValueError) as failure:
-        start, end = node_errors.position_of(stream.script, stream.top.select)
-        raise stream.script.error(str(failure), start, end, refusal(failure)) from None
+    select, relations = stream.top.select, stream.relations
+    return bounded_query.bound(stream.script, select, tree, relations, flink_type)
 
 
 def lookup_join(stream: Stream, lookup: Lookup, columns: tuple[str, ...]) -> LookupJoin:

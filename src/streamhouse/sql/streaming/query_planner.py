@@ -189,10 +189,8 @@ class _Analysis:
             pairs = zip(select.names, items, strict=True)
             return tuple(OutputColumn(Column(name, ""), item) for name, item in pairs)
         outputs = []
-        for mapping in targets.column_mappings(
-            script, select.select, target, self.listed, len(items)
-        ):
-            column, index = mapping.column, mapping.index
+        mapped = targets.column_mappings(script, select.select, target, self.listed, len(items))
+        for column, index in mapped:
             item = None if index is None else items[index]
             if column.name in self.fixed:
                 text = self.fixed[column.name]

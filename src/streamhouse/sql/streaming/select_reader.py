@@ -18,7 +18,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import NotStreamedError, UnsupportedSqlError
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.batch.bounded_query import qualified
-from streamhouse.sql.functions.expression_builders import column_of, quoted
+from streamhouse.sql.functions.expression_builders import quoted
 from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import LookupJoin, Resolver, TableInfo
 from streamhouse.sql.resolution import columns
@@ -133,7 +133,8 @@ class _Reader:
         alias = node.alias_or_name
         if isinstance(node, exp.Table) and node.name not in ctes:
             info, options = self._tables[node.name]
-            yield StreamSelect(select, info, options, alias), {alias: _columns(info, alias)}
+            visible = {alias: columns.visible_columns(info, alias)}
+            yield StreamSelect(select, info, options, alias), visible
             return
         query, scope = ctes[node.name] if isinstance(node, exp.Table) else (node.this, ctes)
         for inner in self.selects(query, scope):
@@ -184,7 +185,7 @@ class _Reader:
         named = join.this.alias
         names = itertools.chain([named], (f"{named}_{n}" for n in itertools.count()))
         alias = next(name for name in names if name.lower() not in taken)
-        visible[named] = _columns(info, alias)
+        visible[named] = columns.visible_columns(info, alias)
         terms = conjuncts(join.args["on"])
         for term in terms:
             if isinstance(term, exp.Anonymous) and term.name == _LOOKED_UP:
@@ -235,11 +236,6 @@ class _Reader:
             lookup.join = replace(
                 lookup.join, retry=given.retry, strategy=given.strategy, ordered=given.ordered
             )
-
-
-def _columns(info: TableInfo, alias: str) -> dict[str, exp.Expr]:
-    found = columns.visible_columns(info, alias)
-    return {name: column_of(alias, name) if e is None else e for name, e in found.items()}
 
 
 def _over(visible: _Columns, expression: exp.Expr) -> exp.Expr:

@@ -27,8 +27,6 @@ def merged(
     it. `marks` is the target, if `unpaired_retractions` matter to it.
     """
     first = parts[0]
-    if len(parts) == 1:
-        return first
     output_columns = [quote(column.name) for column in first.rows.columns]
     output_columns += [quote(_KIND)] if first.row_kinds else []
     texts = [

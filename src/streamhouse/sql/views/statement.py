@@ -38,9 +38,7 @@ class CreateMaterializedView(Statement):
 
 def parse_create_materialized_view(cursor: Cursor, replace: bool) -> CreateMaterializedView:
     """Parse the rest after the word MATERIALIZED."""
-    word = cursor.peek()
-    if not (cursor.accept("VIEW") or cursor.accept("TABLE")):
-        cursor.unknown_keyword(("VIEW", "TABLE"))
+    word = cursor.one_of("VIEW", "TABLE")
     if_not_exists = elements.if_not_exists(cursor, replace)
     name = elements.dotted_name(cursor, f"the {word.lower()}'s name")
     columns, key = elements.view_columns(cursor, keyed=True)
@@ -57,9 +55,7 @@ def parse_create_materialized_view(cursor: Cursor, replace: bool) -> CreateMater
         else:
             cursor.take()
             cursor.expect("=")
-            if cursor.peek() not in ("CONTINUOUS", "FULL"):
-                cursor.unknown_keyword(("CONTINUOUS", "FULL"))
-            full = cursor.take().text.upper() == "FULL"
+            full = cursor.one_of("CONTINUOUS", "FULL") == "FULL"
     cursor.expect("AS")
     if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
         cursor.fail("expected SELECT, WITH or VALUES")
@@ -85,9 +81,7 @@ class AlterMaterializedView(Statement):
 
 def parse_alter_materialized_view(cursor: Cursor) -> AlterMaterializedView:
     """Parse the rest after ALTER MATERIALIZED."""
-    word = cursor.peek()
-    if not (cursor.accept("VIEW") or cursor.accept("TABLE")):
-        cursor.unknown_keyword(("VIEW", "TABLE"))
+    word = cursor.one_of("VIEW", "TABLE")
     name = elements.dotted_name(cursor, f"the {word.lower()}'s name")
     action = cursor.peek()
     suspended, freshness_s = None, None

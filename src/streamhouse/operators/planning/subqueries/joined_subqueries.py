@@ -26,14 +26,8 @@ from streamhouse.operators.planning.rows import (
     reference,
     sides_of,
 )  # fmt: skip
-from streamhouse.operators.planning.select_list import (
-    aggregates_in,
-)  # fmt: skip
-from streamhouse.operators.planning.subqueries.correlation import (
-    Within,
-    for_all,
-    single,
-)
+from streamhouse.operators.planning.select_list import aggregates_in
+from streamhouse.operators.planning.subqueries.correlation import Within, for_all, single
 from streamhouse.operators.planning.subqueries.membership import marks, membership, never_null, same
 from streamhouse.operators.planning.subqueries.scalars import (
     beside,
@@ -44,7 +38,7 @@ from streamhouse.operators.planning.subqueries.scalars import (
     single_row,
 )  # fmt: skip
 from streamhouse.operators.project import Item, Project
-from streamhouse.sql.batch.row_comparisons import by_exists
+from streamhouse.sql.batch.row_comparisons import by_exists, tested
 from streamhouse.sql.select_parts import conjuncts
 
 _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
@@ -189,11 +183,7 @@ class Subqueries:
         null = Equality(f"(({equal.left}) IS NULL)", f'{RIGHT}."{name}n"', "", f"{name}n", True)
         marked = checked(Join(matched.operator, unknown, JoinKind.LEFT, (null,)))
         is_marked = exp.Not(this=exp.Is(this=reference(f"{name}n"), expression=exp.Null()))
-        ifs = [
-            exp.If(this=is_matched, true=exp.true()),
-            exp.If(this=is_marked, true=exp.cast(exp.Null(), "BOOLEAN")),
-        ]
-        return Rows(marked, rows.names), exp.Case(ifs=ifs, default=exp.false())
+        return Rows(marked, rows.names), tested(is_matched, is_marked)
 
     def _new_name(self) -> str:
         return f"_s{next(self._sources.numbers)}"
