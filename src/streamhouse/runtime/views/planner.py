@@ -14,7 +14,7 @@ batch rows are `late` no more, by the names of their tables.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,6 +37,44 @@ lost, the next batch reads all of them."""
 TICK_S = 1.0
 """How often a view that depends on the time is computed anew, unless FRESHNESS says otherwise."""
 
+JOINT_WAIT_S = 0.1
+"""How long a refresh waits for inputs that change together, at most."""
+
+
+class JointChanges:
+    """Lets a refresh wait for inputs that change together (decision 356).
+
+    Otherwise it would read those of the first input, and the next refresh those of the others,
+    which would then be shown twice as late. Inputs change together if one refresh has read changes
+    of them, or if the others changed while it ran. A refresh waits for half of the time that the
+    last one took, and at most for `JOINT_WAIT_S`.
+    """
+
+    def __init__(self) -> None:
+        self._batch = -1
+        self._last: Set[str] = frozenset()
+        self._together: Set[str] = frozenset()
+        self._planned = self._noticed = 0.0
+        self._wait_s = 0.0
+        self._at_once = False
+        """Whether there were changes when the last refresh ended."""
+
+    def awaited(self, batch: int, changed: Set[str]) -> bool:
+        """Whether the refresh after `batch`, which would read `changed` inputs, waits for more."""
+        now = time.monotonic()
+        if batch != self._batch:
+            self._batch, self._noticed, self._at_once = batch, 0.0, bool(changed)
+            self._wait_s = min(JOINT_WAIT_S, (now - self._planned) / 2)
+        if not changed:
+            return False
+        self._noticed = self._noticed or now
+        return changed < self._together and now - self._noticed < self._wait_s
+
+    def planned(self, changed: Set[str]) -> None:
+        """A refresh reads changes of these inputs."""
+        self._together = changed | (self._last if self._at_once else frozenset())
+        self._last, self._planned = changed, time.monotonic()
+
 
 class ViewPlanner:
     """Plans the refreshes of one view; driver only."""
@@ -46,6 +84,7 @@ class ViewPlanner:
         self._spec, self._folder = spec, folder
         self._identities: dict[str, Identity] = {}
         self._target: Identity | None = None
+        self._joint = JointChanges()
         self._watermarks = None if spec.plan.windows is None else Watermarks(spec)
         self._requests = {
             each.identifier: DeadLetterReplays(each, spec.query_id)
@@ -62,8 +101,12 @@ class ViewPlanner:
         newest = self.newest(start)
         if self._watermarks is not None:
             newest |= self._windows(self._watermarks, start, newest, now)
-        if not tick and self._is_current(start, newest):
+        before = start.get("vector", {})
+        changed = {key for key, at in newest["vector"].items() if before.get(key) != at}
+        awaited = self._joint.awaited(int(start.get("batch", -1)), changed)
+        if start and not tick and (awaited or self._is_current(start, newest)):
             return start
+        self._joint.planned(changed)
         end = {"batch": next_batch(start), "now": now, **newest}
         if self._folder is not None and self._spec.plan.windows is not None:
             same = all(start.get(part) == end.get(part) for part in ("view", "replays"))
