@@ -81,10 +81,14 @@ def test_one_refresh_reads_all_inputs_of_a_joint_change(tmp_path: Path) -> None:
     session.view("v", "SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer_id = c.id")
     plans = ViewPlanner(session.spec("v"))
     session.execute("INSERT INTO customers VALUES (1, 'a', 'DE', TRUE)")
-    start = plans.latest_offset({})
-    session.execute("INSERT INTO orders (id, customer_id) VALUES (1, 1)")
+    first = plans.latest_offset({})
+    both = "INSERT INTO orders (id, customer_id) VALUES (1, 1); {}"
+    customer = "INSERT INTO customers VALUES (1, 'b', 'FR', TRUE)"
+    session.execute(both.format(customer))
+    start = plans.latest_offset(first)
+    session.execute(customer)
     assert plans.latest_offset(start) == start
-    session.execute("INSERT INTO customers VALUES (1, 'b', 'FR', TRUE)")
+    session.execute("INSERT INTO orders (id, customer_id) VALUES (2, 1)")
     end = plans.latest_offset(start)
-    assert [at["snapshot"] for at in end["vector"].values()] == [1, 2]
-    assert end["batch"] == start["batch"] + 1
+    assert [at["snapshot"] for at in end["vector"].values()] == [2, 3]
+    assert end["batch"] == first["batch"] + 2

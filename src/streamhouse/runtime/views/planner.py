@@ -106,7 +106,8 @@ class ViewPlanner:
         awaited = self._joint.awaited(int(start.get("batch", -1)), changed)
         if start and not tick and (awaited or self._is_current(start, newest)):
             return start
-        self._joint.planned(changed)
+        # The first refresh reads all inputs, whatever has changed.
+        self._joint.planned(changed if start else frozenset())
         end = {"batch": next_batch(start), "now": now, **newest}
         if self._folder is not None and self._spec.plan.windows is not None:
             same = all(start.get(part) == end.get(part) for part in ("view", "replays"))
