@@ -189,10 +189,12 @@ class OptionValues:
         """Raise `OptionError` for an option that is unknown, missing, wrong, or needs another."""
         known = [option.key for option in self.declared]
         unknown = [key for key in self.given if not any(_matches(key, one) for one in known)]
-        check_known(unknown, known, where)
+        shown = [self.before + key for key in known]
+        check_known([self.before + key for key in unknown], shown, where)
         for option in self.declared:
             if option.required and option.key not in self.given:
-                raise OptionError(f"{where}: option '{option.key}' is missing; {option.doc}")
+                key = self.before + option.key
+                raise OptionError(f"{where}: option '{key}' is missing; {option.doc}")
             try:
                 self[option.key]
                 self._check_needs(option)

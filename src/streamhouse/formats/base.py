@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.errors import RecordError as RecordError
-from streamhouse.options import Option, OptionValues, check_known
+from streamhouse.options import Option, OptionValues
 from streamhouse.types import flink_type
 
 _MODULES = {
@@ -108,9 +108,9 @@ class Format:
         return self.new_encoder(schema, self._values(options, where))
 
     def _values(self, options: Mapping[str, str], where: str) -> OptionValues:
-        known = [where + option.key for option in self.options]
-        check_known([where + key for key in options], known, f"format {self.name}")
-        return OptionValues(self.options, options, where)
+        values = OptionValues(self.options, options, where)
+        values.check(f"format {self.name}")
+        return values
 
 
 class ValueMismatch(Exception):

@@ -147,8 +147,6 @@ class Framing:
     """How records name the schema that they were written with; here they all have one."""
 
     def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
-        # Only checked.
-        values["encoding"]
         self._parsed = fastavro.parse_schema(record_schema(schema))
 
     def writer_schema(self, record: bytes) -> tuple[Any, int]:

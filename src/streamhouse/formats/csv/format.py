@@ -53,8 +53,6 @@ class CsvOptions:
                 raise OptionError(f"option '{where}{key}' must be one character, not '{text}'")
             return text
 
-        # Only checked.
-        values["write-bigdecimal-in-scientific-notation"]
         quote = character("quote-character")
         if values["disable-quote-character"]:
             if "quote-character" in values:

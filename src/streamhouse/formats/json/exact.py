@@ -53,9 +53,6 @@ class JsonOptions:
     @classmethod
     def parse(cls, values: OptionValues) -> JsonOptions:
         """Raises `OptionError`."""
-        # Only checked: decimals are plain numbers, and no MAP has a null key.
-        values["encode.decimal-as-plain-number"]
-        values["map-null-key.mode"]
         parsed = values.record(cls)
         if parsed.fail_on_missing_field and parsed.ignore_parse_errors:
             raise OptionError(
