@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.clock import Clock
 
 from streamhouse.runtime.monitoring.metrics import WINDOW_S, Commit, QueryCounts, QueryMetrics
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

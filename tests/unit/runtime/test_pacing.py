@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.clock import Clock
 
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.maintenance.table_schedule import Kind, TableSchedule
@@ -19,14 +20,6 @@ def test_quick_compactions_follow_each_other_quickly(took: float | None, pause: 
 def test_compactions_without_waiting_queries_pause() -> None:
     policy = MaintenancePolicy.of(True, {}, Pace())
     assert TableSchedule("t", Pace(), policy=policy, durations={"compact": 0.02}).pause() == 1.0
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.unit.clock import Clock
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -22,14 +23,6 @@ from streamhouse.runtime.monitoring.reporter import AT_LEAST_EVERY_S, EVERY_S, R
 from streamhouse.runtime.monitoring.status import Status, Statuses
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.source import Lag
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass

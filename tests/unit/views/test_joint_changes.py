@@ -5,30 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.clock import Clock
 from tests.unit.views.view_session import ViewSession
 
-from streamhouse.runtime.views import planner
 from streamhouse.runtime.views.planner import JOINT_WAIT_S, JointChanges, ViewPlanner
 
 SLOW_S = 1.0
 """A refresh after which the next one waits as long as any."""
 
 
-class Clock:
-    """The module `time` of the planner, with a monotonic clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(planner, "time", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 def _refresh(joint: JointChanges, clock: Clock, seconds: float, *changed: str) -> None:
@@ -37,7 +25,7 @@ def _refresh(joint: JointChanges, clock: Clock, seconds: float, *changed: str) -
 
 
 def test_the_rest_of_a_joint_change_is_waited_for(clock: Clock) -> None:
-    joint = JointChanges()
+    joint = JointChanges(clock)
     _refresh(joint, clock, SLOW_S, "orders")
     # The others have changed meanwhile; nothing is known about them yet.
     assert not joint.awaited(1, {"customers", "products"})
@@ -52,9 +40,8 @@ def test_the_rest_of_a_joint_change_is_waited_for(clock: Clock) -> None:
 
 
 def test_the_wait_has_an_end(clock: Clock) -> None:
-    joint = JointChanges()
     for seconds, limit in ((SLOW_S, JOINT_WAIT_S), (0.04, 0.02)):
-        joint = JointChanges()
+        joint = JointChanges(clock)
         _refresh(joint, clock, seconds, "a", "b")
         assert not joint.awaited(1, set())
         clock.now += 60
@@ -68,7 +55,7 @@ def test_the_wait_has_an_end(clock: Clock) -> None:
 
 
 def test_inputs_that_change_at_other_times_are_not_waited_for(clock: Clock) -> None:
-    joint = JointChanges()
+    joint = JointChanges(clock)
     for batch, name in enumerate(("a", "b", "a", "b"), start=1):
         _refresh(joint, clock, SLOW_S, name)
         assert not joint.awaited(batch, set())

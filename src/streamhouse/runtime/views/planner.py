@@ -14,7 +14,7 @@ batch rows are `late` no more, by the names of their tables.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -50,7 +50,8 @@ class JointChanges:
     last one took, and at most for `JOINT_WAIT_S`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._batch = -1
         self._last: Set[str] = frozenset()
         self._together: Set[str] = frozenset()
@@ -61,7 +62,7 @@ class JointChanges:
 
     def awaited(self, batch: int, changed: Set[str]) -> bool:
         """Whether the refresh after `batch`, which would read `changed` inputs, waits for more."""
-        now = time.monotonic()
+        now = self._clock()
         if batch != self._batch:
             self._batch, self._noticed, self._at_once = batch, 0.0, bool(changed)
             self._wait_s = min(JOINT_WAIT_S, (now - self._planned) / 2)
@@ -73,7 +74,7 @@ class JointChanges:
     def planned(self, changed: Set[str]) -> None:
         """A refresh reads changes of these inputs."""
         self._together = changed | (self._last if self._at_once else frozenset())
-        self._last, self._planned = changed, time.monotonic()
+        self._last, self._planned = changed, self._clock()
 
 
 class ViewPlanner:
