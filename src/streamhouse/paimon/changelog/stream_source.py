@@ -83,11 +83,8 @@ class PaimonSource(Source):
         row_kinds: bool = False,
     ) -> None:
         self._warehouse_options = dict(warehouse_options)
-        self._identifier, self._options, self._row_kinds = (
-            identifier,
-            dict(options or {}),
-            row_kinds,
-        )
+        self._identifier, self._row_kinds = identifier, row_kinds
+        self._options = dict(options or {})
         self._scan = ScanOptions.parse(self._options, f"table {identifier}")
         self._scan_table: tuple[Table, Table] | None = None
         table = self.table

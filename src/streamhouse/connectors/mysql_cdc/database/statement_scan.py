@@ -143,15 +143,13 @@ class StatementLog:
             return []
         server, end = self._tables[0].server, at + size - trailer
         statement = statement_of(kind, data, at, end, server.mariadb, server.ignores_case)
-        return (
-            []
-            if statement is None
-            else [
-                (statement, table)
-                for table in self._tables
-                if statement.concerns(table.parsed_name) or statement.hides(table.parsed_name)
-            ]
-        )
+        if statement is None:
+            return []
+        return [
+            (statement, table)
+            for table in self._tables
+            if statement.concerns(table.parsed_name) or statement.hides(table.parsed_name)
+        ]
 
     def _affected(
         self,
