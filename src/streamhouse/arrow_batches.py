@@ -1,8 +1,6 @@
 """Arrow batches and tables: groups of successive ones, batches read ahead, and the last row of each
 key."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import traceback

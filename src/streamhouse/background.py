@@ -3,8 +3,6 @@
 Such a thread does not keep the process alive.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The most similar known word, for errors about a word that is not known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 

@@ -1,7 +1,5 @@
 """A DuckDB connection for the many small queries of a process that runs for months."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 

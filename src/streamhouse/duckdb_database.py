@@ -1,7 +1,5 @@
 """In-memory databases of DuckDB, with the settings that all queries need."""
 
-from __future__ import annotations
-
 import duckdb
 
 

@@ -1,7 +1,5 @@
 """Small files that are replaced atomically and then survive a power failure, and file locks."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Identifies this machine, so that state of another one is not taken for its own."""
 
-from __future__ import annotations
-
 import os
 import socket
 from functools import cache

@@ -3,8 +3,6 @@
 docs/decisions/147-secrets-by-reference.md says where they are allowed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

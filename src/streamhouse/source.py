@@ -6,8 +6,6 @@ Spark data source. Offsets are JSON objects of str, int and bool (nested dicts a
 two equal offsets mean that there is nothing new.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

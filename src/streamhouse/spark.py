@@ -1,7 +1,5 @@
 """Wraps sources as Spark data sources, and registers these with a session."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

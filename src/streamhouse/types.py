@@ -1,7 +1,5 @@
 """Converts between Flink's column types and Arrow's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ A killed process cannot delete its folder, so the next process does. A folder in
 by a file lock, which the operating system releases when the process ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -10,8 +10,6 @@
 A user sees one message and the code. Ctrl-C and SIGTERM set a flag that is checked between steps.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools

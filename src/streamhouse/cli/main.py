@@ -1,7 +1,5 @@
 """The `streamhouse` command: finds the requested subcommand, and imports only what it needs."""
 
-from __future__ import annotations
-
 import faulthandler
 import inspect
 import os

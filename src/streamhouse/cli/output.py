@@ -1,7 +1,5 @@
 """Prints tables on a terminal."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Container, Iterable, Sequence
 from typing import IO, Any

@@ -4,8 +4,6 @@ Java runs Spark and Paimon's Java core, whose jar is fetched once. The class arc
 starts faster. MariaDB is for the demos.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ commits its batches in order, so its rows up to a committed batch never change. 
 them is the number of that batch, in the table `<table>__replays`.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

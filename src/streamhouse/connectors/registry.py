@@ -3,8 +3,6 @@
 Only the connectors that a script names are imported.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Picklable descriptions of the sources and sinks of continuous queries."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

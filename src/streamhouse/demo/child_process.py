@@ -1,7 +1,5 @@
 """A process that a demo or a test starts and ends, and the `streamhouse` commands of demos."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import signal

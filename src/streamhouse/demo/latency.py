@@ -1,7 +1,5 @@
 """Measures latency: when snapshots could be read, and percentiles of ages."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import threading

@@ -1,7 +1,5 @@
 """Runs a demo: live on a terminal, or measured for `--json`; kills its driver, and reports."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """The process of a private server: started for a demo or a test, and ended with it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

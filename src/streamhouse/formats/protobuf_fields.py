@@ -1,7 +1,5 @@
 """The fields of protobuf messages without compiled schemas: footers of ORC, records of KPL."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 Fields: TypeAlias = dict[int, list[int | bytes]]

@@ -1,7 +1,5 @@
 """The format `raw`: one column holds the whole record."""
 
-from __future__ import annotations
-
 import codecs
 import struct
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ a `T` instead of the space. Fractions of a second have up to nine digits; those 
 precision are cut off. An offset such as `+02:00` is also read for TIMESTAMP_LTZ.
 """
 
-from __future__ import annotations
-
 import datetime
 import re
 

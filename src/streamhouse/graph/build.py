@@ -1,7 +1,5 @@
 """Builds the graph of a script: plans each statement as `run` would, and runs none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 

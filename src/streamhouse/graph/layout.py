@@ -1,7 +1,5 @@
 """Places the boxes of a drawing in columns from left to right: few crossings, straight edges."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The records of a script's graph: tables, views, queries, and the edges between them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 

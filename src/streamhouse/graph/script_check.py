@@ -3,8 +3,6 @@
 docs/decisions/073-scripts-are-checked-in-their-own-process.md says why.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """Draws a graph as an SVG file without scripts, which follows the viewer's dark or light mode."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Renders a graph as a tree for the terminal: each table once, below it what reads it."""
 
-from __future__ import annotations
-
 from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree

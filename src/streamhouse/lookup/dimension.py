@@ -1,7 +1,5 @@
 """A lookup and its dimension table, and what a lookup finds on a server."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pyarrow as pa

@@ -4,8 +4,6 @@ Python's codecs and the server disagree on hundreds of characters, and so do dif
 So the server converts the texts (docs/decisions/139-charsets-as-the-server-has-them.md). Only the
 Unicode encodings are decoded without it."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence

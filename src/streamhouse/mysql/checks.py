@@ -1,7 +1,5 @@
 """Checks all requirements of change data capture, of a server and its tables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

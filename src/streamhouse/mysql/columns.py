@@ -1,7 +1,5 @@
 """Selects the columns of a MySQL table to read, and their Arrow types."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 docs/decisions/264-rows-that-foreign-keys-change.md says how a sync follows such tables.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace

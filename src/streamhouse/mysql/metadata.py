@@ -1,7 +1,5 @@
 """Reads the server's metadata of tables, also while they are altered."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias

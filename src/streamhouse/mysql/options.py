@@ -4,8 +4,6 @@ Flink CDC passes all `debezium.*` on to Debezium and all `jdbc.properties.*` to 
 Here each of them has an effect (`KNOWN`), a reason why it has none, or an error.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import zoneinfo

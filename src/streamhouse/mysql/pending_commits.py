@@ -4,8 +4,6 @@ A commit is visible shortly after it is logged, or, with semi-synchronous replic
 replica has acknowledged it. See docs/decisions/001-mysql-chunks.md.
 """
 
-from __future__ import annotations
-
 import time
 
 from streamhouse.errors import ConnectError

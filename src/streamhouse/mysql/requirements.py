@@ -1,7 +1,5 @@
 """The requirements of change data capture on a server and its user, and how to meet them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Describes a server and a table of it, and checks whether they can be followed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 docs/decisions/145-tables-without-a-key.md says why it is needed, and why there are two kinds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import sys

@@ -1,7 +1,5 @@
 """TLS of connections to a server: options under three kinds of names, certificates, errors."""
 
-from __future__ import annotations
-
 import functools
 import re
 import ssl

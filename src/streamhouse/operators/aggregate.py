@@ -1,7 +1,5 @@
 """Aggregation: GROUP BY with aggregate functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

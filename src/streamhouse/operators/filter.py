@@ -1,7 +1,5 @@
 """Filter: WHERE, HAVING, and what is left of ON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

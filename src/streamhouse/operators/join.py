@@ -1,7 +1,5 @@
 """Joins of two inputs: inner, outer, semi and anti, with equalities and a residual condition."""
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Sequence

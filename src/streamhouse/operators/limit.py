@@ -1,7 +1,5 @@
 """ORDER BY … LIMIT … OFFSET, and what it shares with Top-N: the first rows of each partition."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """OVER: columns computed from the rows of each row's partition."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """A part of a query that no other operator expresses: computed as a whole, or by partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

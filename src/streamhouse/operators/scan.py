@@ -1,7 +1,5 @@
 """The scan of a table: the leaves of each tree."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """UNION, INTERSECT and EXCEPT, with and without ALL."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass

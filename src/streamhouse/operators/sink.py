@@ -1,7 +1,5 @@
 """The sink: the result with the key under which its rows are kept, or appended without one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Top-N and deduplication: the rows of each partition whose rank is at most N."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """UNNEST of a collection of each row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

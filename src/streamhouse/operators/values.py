@@ -1,7 +1,5 @@
 """Rows of literals, or the one row of a SELECT without FROM."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

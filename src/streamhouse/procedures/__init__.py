@@ -5,8 +5,6 @@ Each is a function that takes a warehouse (its folder or URI, its options, a `Wa
 returns its rows as an Arrow table. Procedures run on the driver; `compact` may start a Spark job.
 """
 
-from __future__ import annotations
-
 from streamhouse.procedures.branches import (
     create_branch,
     delete_branch,

@@ -1,7 +1,5 @@
 """Parses arguments as in Paimon's own procedures: options, partitions, times, lists of names."""
 
-from __future__ import annotations
-
 import datetime
 import re
 from collections.abc import Mapping

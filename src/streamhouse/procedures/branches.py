@@ -1,7 +1,5 @@
 """Procedures for branches: separate lines of snapshots of a table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Lists the buckets of a table by partition, and selects those that a procedure works on."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

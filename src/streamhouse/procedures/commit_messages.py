@@ -1,7 +1,5 @@
 """Commit messages of the Java core as bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Procedures for consumers, which record the progress of readers, and checks for live queries."""
 
-from __future__ import annotations
-
 import re
 import time
 

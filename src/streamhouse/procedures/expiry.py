@@ -1,7 +1,5 @@
 """Procedures that remove old data: snapshots, changelogs, partitions, orphan files."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from contextlib import closing

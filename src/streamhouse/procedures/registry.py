@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, get_args
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ WarehouseSource: TypeAlias = Context | Warehouse | str | Mapping[str, str]
 Options: TypeAlias = Mapping[str, str] | str
 """Table options: a mapping, or `key=value,key=value` as in Paimon's own procedures."""
 
-_KINDS = {"str": "STRING", "int": "BIGINT", "bool": "BOOLEAN", "Options": "OPTIONS"}
+_KINDS = {Mapping[str, str]: "OPTIONS", str: "STRING", int: "BIGINT", bool: "BOOLEAN"}
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ class Parameter:
 
     @classmethod
     def of(cls, declared: inspect.Parameter) -> Parameter:
-        kind = str(declared.annotation).split("|")[0].strip()
-        return cls(declared.name, _KINDS[kind], declared.default is inspect.Parameter.empty)
+        types = (declared.annotation, *get_args(declared.annotation))
+        kind = next(kind for type_, kind in _KINDS.items() if type_ in types)
+        return cls(declared.name, kind, declared.default is inspect.Parameter.empty)
 
 
 class Procedure(Generic[P]):
@@ -57,7 +58,7 @@ class Procedure(Generic[P]):
         self.__doc__ = function.__doc__
         self.parameters = tuple(
             Parameter.of(declared)
-            for declared in list(inspect.signature(function).parameters.values())[1:]
+            for declared in list(inspect.signature(function, eval_str=True).parameters.values())[1:]
         )
 
     def __call__(self, source: WarehouseSource, /, *args: P.args, **kwargs: P.kwargs) -> pa.Table:

@@ -1,7 +1,5 @@
 """Procedures that roll a table back to an earlier snapshot, tag or time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

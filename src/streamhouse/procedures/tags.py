@@ -1,7 +1,5 @@
 """Tags: names for snapshots, which keep them from expiring."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -5,8 +5,6 @@ process: for the one of Spark's JVM it runs a small script of queries, for the o
 JVM compactions, reads and snapshot expiry of Paimon's Java core.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

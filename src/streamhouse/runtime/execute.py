@@ -1,7 +1,5 @@
 """Python API for bounded statements: DDL, INSERT, MERGE, UPDATE, DELETE and TRUNCATE."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from pathlib import Path

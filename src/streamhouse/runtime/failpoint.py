@@ -6,8 +6,6 @@ table). `task-written` kills the Python worker of a task that has written its fi
 first attempt. Steps outside of batches have the number 0.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 

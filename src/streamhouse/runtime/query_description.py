@@ -1,7 +1,5 @@
 """A continuous query for its pipeline and its reports: a description, and its progress."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

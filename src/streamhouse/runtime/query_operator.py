@@ -1,7 +1,5 @@
 """The operator of a query: its projection, lookup joins and partial aggregation, run by DuckDB."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Mapping, Sequence
 

@@ -4,8 +4,6 @@ The offset of a batch has the source's offset under `source`, and what that is a
 (`SourceSpec.origin`) under `of`.
 """
 
-from __future__ import annotations
-
 from streamhouse.connectors.bad_records import DeadLetterReplays, SkippingSource
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_spec import QuerySpec

@@ -1,7 +1,5 @@
 """Requests that queries read bad records or late rows again."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 

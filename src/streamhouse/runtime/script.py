@@ -3,8 +3,6 @@
 Definitions and bounded statements run in order; the continuous queries run together afterwards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace

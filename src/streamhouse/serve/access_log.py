@@ -4,8 +4,6 @@ It never contains query strings or tokens. A background thread writes the lines;
 pipe blocks, the server drops lines instead of waiting.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

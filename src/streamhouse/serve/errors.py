@@ -1,7 +1,5 @@
 """Error responses: an HTTP status and the body `{"error": {"code": …, "message": …}}`."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Writes a table or a view to a file, and replaces the file atomically for each new snapshot."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

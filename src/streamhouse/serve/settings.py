@@ -1,7 +1,5 @@
 """Settings of a server, fixed at its start."""
 
-from __future__ import annotations
-
 import ipaddress
 import math
 import ssl

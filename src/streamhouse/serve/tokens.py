@@ -14,8 +14,6 @@ or a YAML list with the permissions of each token:
         acts: [read, sql]         # default: these two; the third is run
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

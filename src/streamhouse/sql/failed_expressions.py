@@ -1,7 +1,5 @@
 """The expressions of a query that may fail for a row, in the order in which they are computed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

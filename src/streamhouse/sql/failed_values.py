@@ -4,8 +4,6 @@ The failed query is queried again, expression by expression, for the first row o
 `TRY` gives null (decision 288).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 

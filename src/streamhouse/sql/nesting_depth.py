@@ -5,8 +5,6 @@ default limit of 1,000 calls is reached at about 45 parentheses. Calls of Python
 stack, so the limit can be higher. A statement beyond it, or beyond DuckDB's own limit, is an error.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

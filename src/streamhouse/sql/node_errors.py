@@ -1,7 +1,5 @@
 """Errors at a node of a parsed query, with the node's position in the script."""
 
-from __future__ import annotations
-
 from sqlglot import exp
 
 from streamhouse.errors import SqlError, UnsupportedSqlError

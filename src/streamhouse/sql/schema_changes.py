@@ -3,8 +3,6 @@
 A `path` is a column's name as a tuple, mostly of one part; more parts name a field of a ROW column.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 

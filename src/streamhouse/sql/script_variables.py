@@ -1,7 +1,5 @@
 """Variables of a script: `${name}` anywhere, and `${env:NAME}` in the values of options."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Secret values in a script: finds them, and masks them for display."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

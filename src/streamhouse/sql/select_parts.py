@@ -1,7 +1,5 @@
 """Parts of a parsed SELECT: its relations, its rows, and its columns in terms of what it reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 

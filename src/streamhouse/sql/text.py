@@ -1,7 +1,5 @@
 """The text of a script, and errors that point into it."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Converts between Flink and DuckDB types, and decides which assignments need no CAST."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -7,8 +7,6 @@ database `streamhouse_sources`, since Spark treats two reads of one table in a q
 whatever their options.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

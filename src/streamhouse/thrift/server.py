@@ -1,7 +1,5 @@
 """Runs Spark's Thrift server, which speaks the HiveServer2 protocol, in the JVM of a session."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

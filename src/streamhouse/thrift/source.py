@@ -7,8 +7,6 @@ one in the folder `on_path`. The catalog's options are passed in an environment 
 clients can read the options of a table, and some are secret.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence

@@ -1,7 +1,5 @@
 """`streamhouse execute`: runs bounded statements that change tables."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`streamhouse graph`: draws the tables and queries of a script."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

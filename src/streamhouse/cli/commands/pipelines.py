@@ -1,7 +1,5 @@
 """`streamhouse pipelines`: lists the pipelines of a warehouse, with their state and progress."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

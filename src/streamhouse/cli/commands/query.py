@@ -1,7 +1,5 @@
 """`streamhouse query`: prints the result of a SELECT over the tables of a warehouse."""
 
-from __future__ import annotations
-
 import sys
 
 from streamhouse.cli.flags import DEFAULT_WAREHOUSE, QueryFormat, open_warehouse, with_flags

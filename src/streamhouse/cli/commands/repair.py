@@ -1,7 +1,5 @@
 """`streamhouse repair`: corrects a view of aggregates while its queries run."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

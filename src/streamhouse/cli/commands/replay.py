@@ -1,7 +1,5 @@
 """`streamhouse replay`: has bad records or late rows read again."""
 
-from __future__ import annotations
-
 import json
 
 from streamhouse.cli.flags import DEFAULT_WAREHOUSE, open_warehouse, with_flags

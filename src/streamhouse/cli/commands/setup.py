@@ -1,7 +1,5 @@
 """`streamhouse setup`: prepares what Streamhouse needs beside its Python packages."""
 
-from __future__ import annotations
-
 import json
 
 from streamhouse.cli.flags import with_flags

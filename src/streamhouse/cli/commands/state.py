@@ -1,7 +1,5 @@
 """`streamhouse state`: lists the rows that views and lookups keep between batches."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The `blackhole` connector, which measures a query without the cost of its sink."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Sink, SinkCommitter, WrittenBatch

@@ -1,7 +1,5 @@
 """The `datagen` connector: generated rows, each of which follows from its number."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Generates the values of a column, by its options `fields.<column>.*`."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Columns of generated rows: the interface, ROW, ARRAY and MAP of parts, and their options."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

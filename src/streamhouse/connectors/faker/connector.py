@@ -1,7 +1,5 @@
 """The `faker` connector, and its options under flink-faker's names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

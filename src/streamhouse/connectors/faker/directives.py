@@ -1,7 +1,5 @@
 """Computes directives for all rows at once: numbers, times, texts of pools and of patterns."""
 
-from __future__ import annotations
-
 import datetime
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Random texts of patterns and regular expressions; pools of texts made by the package Faker."""
 
-from __future__ import annotations
-
 import re
 import string
 import zlib

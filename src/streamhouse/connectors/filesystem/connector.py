@@ -1,7 +1,5 @@
 """The `filesystem` connector: the files of a folder now, and, if it is monitored, later ones."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import time

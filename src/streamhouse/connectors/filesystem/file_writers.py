@@ -1,7 +1,5 @@
 """Writes rows to one file: lines of a text format, or Parquet."""
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path

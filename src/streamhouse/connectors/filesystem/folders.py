@@ -1,7 +1,5 @@
 """Where files are: a folder, also in an object store, and partitions as folders in Hive's style."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

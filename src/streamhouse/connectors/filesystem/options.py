@@ -1,7 +1,5 @@
 """The options of the `filesystem` connector, under Flink's names."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 A commit is a log, then the publication of each staged file, see `Folder.publish`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The `jdbc` connector; the driver writes each micro-batch in one transaction, once."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing

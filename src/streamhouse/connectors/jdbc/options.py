@@ -1,7 +1,5 @@
 """The options of the `jdbc` connector, under Flink's names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

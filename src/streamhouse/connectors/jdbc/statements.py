@@ -1,7 +1,5 @@
 """The statements that write rows, within size limits; Arrow values as literals of MySQL's SQL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 

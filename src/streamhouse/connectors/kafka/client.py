@@ -1,7 +1,5 @@
 """Connections to Kafka: clients, topics with their partitions, and the ends of partitions."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import deque

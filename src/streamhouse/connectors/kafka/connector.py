@@ -1,7 +1,5 @@
 """The `kafka` connector."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

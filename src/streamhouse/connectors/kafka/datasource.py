@@ -1,7 +1,5 @@
 """The Spark data source `kafka-records`: records of topics as rows, as a stream or once."""
 
-from __future__ import annotations
-
 from collections.abc import MutableMapping
 from functools import partial
 from typing import Any

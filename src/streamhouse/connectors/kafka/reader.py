@@ -1,7 +1,5 @@
 """Reads ranges of partitions; runs on executors."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ locks out one that still runs. So does a driver whose brokers have failed: it op
 and writes the batch again, unless its number is recorded.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

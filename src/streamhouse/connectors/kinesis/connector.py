@@ -1,7 +1,5 @@
 """The `kinesis` connector."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The options of the `kinesis` connector, under the names of Flink's connectors 4 and 5."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

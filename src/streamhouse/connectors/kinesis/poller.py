@@ -1,7 +1,5 @@
 """Reads the shards of a stream ahead of the batches, in threads of the driver."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping

@@ -6,8 +6,6 @@ that were read. A batch that is planned again after a restart has none of them: 
 the same range from the stream.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

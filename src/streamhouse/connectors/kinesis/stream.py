@@ -1,7 +1,5 @@
 """A Kinesis data stream over AWS's client: its identity, its shards, and their records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads the changes of tables between two positions of the binlog, in its order."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

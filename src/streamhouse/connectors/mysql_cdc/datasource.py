@@ -1,7 +1,5 @@
 """The Spark data source `mysql-cdc`: streams a table's changes, or reads its current rows once."""
 
-from __future__ import annotations
-
 from collections.abc import MutableMapping
 from contextlib import closing
 from functools import partial

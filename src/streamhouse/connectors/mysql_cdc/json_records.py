@@ -4,8 +4,6 @@ A dataclass becomes an object without the fields that have their default values,
 tuple and a set become lists.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Annotated, Any, TypeAlias, TypeVar
 

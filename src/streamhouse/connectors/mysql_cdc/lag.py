@@ -1,7 +1,5 @@
 """How many changes a reader has read, and its lag behind the changes in a relay log."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection

@@ -1,7 +1,5 @@
 """METADATA columns of `mysql-cdc` tables, with Flink CDC's keys."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pyarrow as pa

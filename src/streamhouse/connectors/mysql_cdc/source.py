@@ -1,7 +1,5 @@
 """A declared table as a stream of MySQL's rows: a snapshot without locks, then the binlog."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing

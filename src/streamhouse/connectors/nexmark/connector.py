@@ -4,8 +4,6 @@ The ids of persons and auctions follow from the number of an event, so that othe
 them. Facts from the generator of github.com/nexmark/nexmark; values are random numbers of our own.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache

@@ -1,7 +1,5 @@
 """The `paimon` connector; the catalog (`paimon.catalog`) checks the declarations of its tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 

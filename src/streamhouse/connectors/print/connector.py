@@ -1,7 +1,5 @@
 """The `print` connector."""
 
-from __future__ import annotations
-
 import datetime
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A private Kafka broker (KRaft) for demos and tests, and the orders of the revenue demo in it."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

@@ -1,7 +1,5 @@
 """Recomputes all results of DWS and APP in plain SQL, from ODS and from MySQL itself."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The Nexmark demo: its pipeline, measurements and verification."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from string import Template
 from typing import Any

@@ -1,7 +1,5 @@
 """Decodes and encodes records of Avro by schemas as Flink derives them; the format `avro`."""
 
-from __future__ import annotations
-
 import datetime
 import io
 import math

@@ -1,7 +1,5 @@
 """The format `avro-confluent`: each record names its schema in Confluent's schema registry."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

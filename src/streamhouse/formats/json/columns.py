@@ -5,8 +5,6 @@ do not fit their column as they are, escapes, other types. The result is the sam
 `decode`, without a Python object for each value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

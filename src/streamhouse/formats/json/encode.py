@@ -1,7 +1,5 @@
 """Encodes rows as JSON objects."""
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Callable, Iterable, Sequence

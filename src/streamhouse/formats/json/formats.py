@@ -1,7 +1,5 @@
 """The formats `json`, `debezium-json` and `canal-json`; decodes records column by column."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The bucket function of a dimension: which task of a bucket shuffle has the rows of a key."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Finds which rows of a dimension may have changed between two of its snapshots."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -1,7 +1,5 @@
 """Keys of a table with their current rows: over older rows of it, or as a bounded cache."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

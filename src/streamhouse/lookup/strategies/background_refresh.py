@@ -5,8 +5,6 @@ version it joins. Whether a version is loaded, not yet loaded, or failed to load
 long the batch takes.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -6,8 +6,6 @@ key hash: then a lookup is a search in that copy. For a new snapshot of the tabl
 it changes are read again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Selects the strategy of a lookup join: by a hint, by an option, or else by a rule."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ A server has no snapshots that could be pinned. So a batch looks up each key onc
 what it found (`server_rows`), and a batch that runs again gets this instead (`begin`).
 """
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 The strategies differ in which groups they hold, and in how they follow a new snapshot.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Values of MySQL that are bytes: geometry, addresses, UUIDs and vectors."""
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

@@ -5,8 +5,6 @@ that become one cannot both be accepted, whichever of them is read first
 (docs/decisions/222-keys-stay-different.md).
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.compute as pc
 

@@ -1,7 +1,5 @@
 """Converts rows to Arrow batches of the source's schema and the row kind."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

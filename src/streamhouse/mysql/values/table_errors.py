@@ -1,7 +1,5 @@
 """Adds the name of the MySQL table to errors about a value or a column."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar

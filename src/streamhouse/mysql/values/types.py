@@ -8,8 +8,6 @@ A primary key is represented by JSON values: integers as int, binaries as hexade
 everything else as MySQL's text of it, without zeros at the end of a fraction.
 """
 
-from __future__ import annotations
-
 import datetime
 import functools
 import re

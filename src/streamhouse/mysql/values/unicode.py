@@ -1,7 +1,5 @@
 """Decodes the Unicode encodings of MySQL, which can also contain unpaired surrogates."""
 
-from __future__ import annotations
-
 import re
 
 _CODECS = {

@@ -1,7 +1,5 @@
 """Plans aggregates whose new value follows from the old one and the changes of their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sqlglot import exp

@@ -1,7 +1,5 @@
 """WHERE and HAVING: filters, and the filters of ranks that are Top-N."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from sqlglot import exp

@@ -1,7 +1,5 @@
 """FROM and JOIN: the rows of a SELECT before WHERE."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

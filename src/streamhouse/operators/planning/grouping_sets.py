@@ -1,7 +1,5 @@
 """GROUPING SETS, ROLLUP and CUBE: the union of an aggregation for each set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from itertools import combinations, product

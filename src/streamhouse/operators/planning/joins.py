@@ -1,7 +1,5 @@
 """Joins: the terms of their conditions, their order, and what goes below them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """LIMIT and OFFSET, of a query or of each value of columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

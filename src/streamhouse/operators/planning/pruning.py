@@ -3,8 +3,6 @@
 Kept rows get smaller by it, and equal ones among them one row with a count.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ What no operator expresses becomes a `QueryBlock`: the smallest query around it,
 from the operators below. So each tree gives the rows of its query.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

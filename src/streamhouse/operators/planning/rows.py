@@ -3,8 +3,6 @@
 Expressions become SQL fragments whose columns are those of the operator's input: `fragment`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

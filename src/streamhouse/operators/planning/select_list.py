@@ -1,7 +1,5 @@
 """GROUP BY, aggregates and OVER: the operators between WHERE and the projection of a SELECT."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count

@@ -4,8 +4,6 @@ The times that a left row may meet are in two pieces of the length of the range 
 looks up the rows of a piece, not all rows, or all rows of its key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias

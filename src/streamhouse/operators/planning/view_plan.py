@@ -1,7 +1,5 @@
 """Plans of views: any bounded SELECT, as a query whose result is kept in a table with a key."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

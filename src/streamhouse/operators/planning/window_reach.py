@@ -4,8 +4,6 @@
 these as columns the join has equal ends of windows, as one of two table functions has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 

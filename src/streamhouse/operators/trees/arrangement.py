@@ -4,8 +4,6 @@ They are a bag: each row has a count. Its segments add up; an arrangement's rows
 counts have a sum that is not 0. Negative sums are impossible, and show that kept rows are wrong.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """What the incremental execution of a tree needs to know before it has any rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property

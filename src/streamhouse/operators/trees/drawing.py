@@ -1,7 +1,5 @@
 """Draws a tree of operators as lines of text, for EXPLAIN."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Lets window functions over the same partitions be one operator, which keeps its input once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

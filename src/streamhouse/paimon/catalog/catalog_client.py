@@ -1,7 +1,5 @@
 """Requests to a Paimon catalog: the Rust core lists and opens, pypaimon creates and drops."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

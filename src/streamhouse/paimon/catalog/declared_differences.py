@@ -1,7 +1,5 @@
 """How the declaration of CREATE TABLE IF NOT EXISTS differs from the table that exists."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from streamhouse.errors import StreamhouseError

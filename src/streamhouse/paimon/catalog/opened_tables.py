@@ -1,7 +1,5 @@
 """The cache of the tables that this process has opened, checked for changes of their schemas."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Declarations of tables: checked columns, keys and options, as CREATE TABLE stores them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

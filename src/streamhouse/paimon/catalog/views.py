@@ -5,8 +5,6 @@ the format of Paimon's REST catalog (`fields`, `query`, `dialects`, `comment`, `
 engines ignore it.
 """
 
-from __future__ import annotations
-
 import json
 
 from streamhouse.close_matches import nearest

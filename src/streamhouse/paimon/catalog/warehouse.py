@@ -1,7 +1,5 @@
 """A Paimon warehouse: creates, opens and drops databases and tables."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

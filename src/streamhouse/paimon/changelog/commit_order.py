@@ -1,7 +1,5 @@
 """The order of an append table's rows in a full read of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from streamhouse.paimon.changelog.scan_options import ScanOptions

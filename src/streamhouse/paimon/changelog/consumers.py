@@ -6,8 +6,6 @@ program's, keeps snapshot 7 and all later ones. Each continuous query has a cons
 Paimon ignores.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Committed rows of a table that its readers do not see before a compaction."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pyarrow.compute as pc

@@ -10,8 +10,6 @@ An offset of `paimon.changelog.stream_source` has under `of`:
   reader of `changelog-producer` = `lookup` has seen fewer rows than one of `none`.
 """
 
-from __future__ import annotations
-
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import VisibleAt

@@ -1,7 +1,5 @@
 """Plans a stream over a table: its offsets, and the partitions between two of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """The changes of each snapshot of a followed table: their number, and the units to read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby

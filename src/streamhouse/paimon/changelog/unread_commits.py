@@ -1,7 +1,5 @@
 """Commits to a table after some snapshot, and those whose rows no reader can see yet."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

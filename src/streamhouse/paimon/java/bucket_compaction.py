@@ -6,8 +6,6 @@ elements out of it (`paimon.schema.nulling_columns`). The former are rewritten a
 the latter if files of level 0 have retractions. A lookup compaction reads the older row of each
 key."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing

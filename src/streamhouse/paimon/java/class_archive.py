@@ -5,8 +5,6 @@ memory if it exists. The JVM checks that the archive fits itself and its jars, a
 does not.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Compactions of tables by the Java core: of buckets, of append tables, with a kept writer."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from typing import Any
 

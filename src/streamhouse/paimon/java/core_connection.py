@@ -1,7 +1,5 @@
 """The connection to Paimon's Java core, which runs in a JVM of its own."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Exceptions of the Java core as errors of Streamhouse."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ The Rust core writes a snapshot to `snapshot-N.tmp-…` and then renames it. If 
 between, the file stays. Whenever the Java core lists snapshots, it fails to parse its number.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

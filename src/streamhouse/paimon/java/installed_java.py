@@ -1,7 +1,5 @@
 """The installed Java: which version it is, and the error if there is none or an old one."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

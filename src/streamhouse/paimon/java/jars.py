@@ -1,7 +1,5 @@
 """Jars that are no part of Spark: downloaded once by Spark's resolver, and cached."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -6,8 +6,6 @@ the data files that are not here yet are fetched, and what the Java core has wri
 several files at a time. Most are here: it has written them itself, or a query on this machine has.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ notified of the files that were added since, as in Paimon's own compaction jobs.
 than plain appends and its own compactions makes it stale, and a new one is opened.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from typing import Any

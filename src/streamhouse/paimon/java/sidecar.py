@@ -1,7 +1,5 @@
 """The sidecar: Paimon's Java core in a JVM of its own, for what only the Java core can do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, TypeVar

@@ -5,8 +5,6 @@ process them, Paimon's own writers wait (`num-sorted-run.stop-trigger`). So do q
 plan their next micro-batch: it then has more rows, but adds no more files.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

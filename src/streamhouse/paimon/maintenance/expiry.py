@@ -6,8 +6,6 @@ what stays: the snapshots that the options retain or that have a tag, and all fr
 the slowest consumer on.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from typing import Any

@@ -4,8 +4,6 @@ If two processes compact at once, one of them loses its commit, and a Flink job 
 restarts. So a reader compacts a table only if nobody else does.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time

@@ -1,7 +1,5 @@
 """Background maintenance: compaction, manifest merging, snapshot expiry and orphan files."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Which maintenance job of one table is due, by its policy and by what was done before."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

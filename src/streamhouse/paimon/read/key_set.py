@@ -1,7 +1,5 @@
 """A set of primary keys, and masks of the rows that have one of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

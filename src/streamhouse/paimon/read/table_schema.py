@@ -1,7 +1,5 @@
 """One version of a table's schema: its columns, keys and options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

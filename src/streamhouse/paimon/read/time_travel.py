@@ -1,7 +1,5 @@
 """Time travel: tables as of a snapshot, a tag or a time, with the schema that they had then."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import time

@@ -11,8 +11,6 @@ merged before. A merge without the older rows finds nothing there, and forgets t
 must be the only row of its key in a file (decision 161).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from streamhouse.sql.options.merge_functions import (

@@ -1,7 +1,5 @@
 """The type changes of a column that lose no value."""
 
-from __future__ import annotations
-
 from streamhouse.sql.types import INTEGER_DIGITS, base, digits, number_digits, scale
 
 _EXACT = {"FLOAT": 5, "DOUBLE": 15}

@@ -1,7 +1,5 @@
 """Converts column types between Flink's spelling, Paimon's JSON form and Arrow."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache

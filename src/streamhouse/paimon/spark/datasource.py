@@ -1,7 +1,5 @@
 """The Spark data source `paimon`: batch and streaming reads and writes of Paimon tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 

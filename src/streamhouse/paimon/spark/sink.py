@@ -1,7 +1,5 @@
 """Spark's writes to a Paimon table: tasks write or stage rows, the driver commits them once."""
 
-from __future__ import annotations
-
 import os
 import time
 import uuid

@@ -1,7 +1,5 @@
 """Files in a warehouse: local ones, or objects of S3-compatible stores."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping

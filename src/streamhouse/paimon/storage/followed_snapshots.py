@@ -9,8 +9,6 @@ A snapshot file changes only if a table is rolled back or created again. Both ar
 `VERIFY_S`, by the ETag of the newest known snapshot; `verify` checks at once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

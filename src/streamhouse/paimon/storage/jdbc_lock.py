@@ -1,7 +1,5 @@
 """The lock of Paimon's JDBC catalog: a row of its database, which Flink and Spark take, too."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """Locks between the processes that write a warehouse: for commits, and for CREATE and DROP."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

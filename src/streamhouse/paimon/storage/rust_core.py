@@ -3,8 +3,6 @@
 Their connections do not survive a fork, so each process has its own.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The snapshots of a table, read from its snapshot files."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

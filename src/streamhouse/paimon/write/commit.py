@@ -1,7 +1,5 @@
 """Commits of what writers prepared, exactly once, and overwrites; removes files left behind."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

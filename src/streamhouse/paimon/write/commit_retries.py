@@ -4,8 +4,6 @@ Each attempt has a marker file in the table's folder. If its process dies, the n
 deletes the orphan files of that attempt.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Converts rows to a table's schema: the order, types and defaults of columns, and row kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa

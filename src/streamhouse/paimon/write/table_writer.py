@@ -1,7 +1,5 @@
 """Writes rows to data files of a table; executors."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence

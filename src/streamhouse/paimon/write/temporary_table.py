@@ -1,7 +1,5 @@
 """A temporary table with another table's definition, which merges rows by the same rules."""
 
-from __future__ import annotations
-
 import tempfile
 import uuid
 from collections.abc import Mapping

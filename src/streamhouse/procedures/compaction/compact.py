@@ -1,7 +1,5 @@
 """Compaction: fewer, larger files, by the Java core on the driver or in a Spark job."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing

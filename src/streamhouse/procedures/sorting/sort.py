@@ -5,8 +5,6 @@ a temporary folder. The result is committed as a compaction, so readers of the t
 none (decision 015).
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence

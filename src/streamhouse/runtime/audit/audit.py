@@ -1,7 +1,5 @@
 """Audits a view: recomputes its rows from the lineage of its queries, and compares."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping

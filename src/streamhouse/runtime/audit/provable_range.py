@@ -4,8 +4,6 @@ Source snapshots and lookup snapshots expire, so old batches cannot be recompute
 takes the view at some snapshot as it is, and recomputes only the batches after this snapshot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field

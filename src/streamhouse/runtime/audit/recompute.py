@@ -5,8 +5,6 @@ recorded dimension snapshots. Lookup retries run in memory, by the recorded time
 without reading the pending table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby

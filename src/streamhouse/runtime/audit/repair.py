@@ -6,8 +6,6 @@ Where the target differs, the wrong values are retracted and the right ones writ
 the stream writes later are then added to correct sums.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections import Counter

@@ -1,7 +1,5 @@
 """`CALL sys.repair`; not in `procedures`, since it needs the runtime's recomputation."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from streamhouse.procedures.context import Context

@@ -1,7 +1,5 @@
 """The rows in which a table differs from what it should be: for an audit, and to repair them."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Independent of `runtime.streaming.tasks.waiting`, which the stream uses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias

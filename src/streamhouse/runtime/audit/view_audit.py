@@ -4,8 +4,6 @@ Computes its SELECT at recorded snapshots, and compares all rows. Independent of
 writes: the whole result as a multiset, without the view's key, without pruning, in one thread.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Bounded SELECT, and INSERT [OVERWRITE] of VALUES or of a bounded SELECT, into any connector."""
 
-from __future__ import annotations
-
 import logging
 import uuid
 from collections.abc import Iterator

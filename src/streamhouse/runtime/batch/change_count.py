@@ -1,7 +1,5 @@
 """Counts the rows that a statement changes, and checks that it changes none twice."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.compute as pc
 

@@ -1,7 +1,5 @@
 """Rows of an INSERT that a deletion with a greater `sequence.field` hides."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from streamhouse.paimon.read.conditions import keys_filter

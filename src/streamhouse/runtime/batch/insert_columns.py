@@ -1,7 +1,5 @@
 """Finds the target columns that the query of an INSERT fills."""
 
-from __future__ import annotations
-
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError
 from streamhouse.sql.plan import TableInfo

@@ -5,8 +5,6 @@ then compared with the target bucket by bucket. So if an INSERT is repeated, or 
 rows of which a hundred differ, the table's changelog has only the true changes.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A progress line on the terminal for statements that take longer than a few seconds."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Converts the changes of a statement to row kinds, as the table's merge engine needs them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

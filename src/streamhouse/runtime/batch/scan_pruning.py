@@ -1,7 +1,5 @@
 """Filter pushdown of bounded queries: conditions that let a scan skip partitions and files."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterator
 from typing import Any

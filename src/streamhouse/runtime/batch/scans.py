@@ -1,7 +1,5 @@
 """Scans the tables of a bounded query with filter pushdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

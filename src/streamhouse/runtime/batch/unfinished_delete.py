@@ -4,8 +4,6 @@ The first commit retracts the values, the second compacts the rows away (decisio
 that died between them left rows of zeros, or rows that are hidden but not removed.
 """
 
-from __future__ import annotations
-
 import uuid
 
 import pyarrow as pa

@@ -6,8 +6,6 @@ the Java core commits its files at the top level, where readers see them, if the
 have no key in common (decision 087).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress

@@ -1,7 +1,5 @@
 """A log file of limited size with rotation, for processes that run for months."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from functools import partial

@@ -5,8 +5,6 @@ target: whether its rows are kept, and the ids of the queries to remove. A kille
 behind; the next run of a script that writes one of the targets finishes the reset first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path

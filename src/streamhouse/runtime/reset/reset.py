@@ -9,8 +9,6 @@ option. So no query ever resumes from its old checkpoint with an emptied target,
 a full one.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress

@@ -1,7 +1,5 @@
 """The catalogs of a script's session: their options, and the current catalog and database."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Runs statements that change a session (DDL, SET, RESET), and adds positions to errors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

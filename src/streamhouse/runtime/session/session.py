@@ -1,7 +1,5 @@
 """A script's session: its catalogs, tables, views, functions and settings; resolves names."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import UserDict

@@ -1,7 +1,5 @@
 """Results of SHOW and DESCRIBE statements, as columns of text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Settings of a session on a cluster, and what can be checked before it starts."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

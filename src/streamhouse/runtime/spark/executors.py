@@ -4,8 +4,6 @@ Tasks need a Python of the driver's minor version, the same packages, and the wa
 this check a task would fail four times, and Spark would report the trace of the last one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

@@ -15,8 +15,6 @@ folder. Without an archive a JVM only starts more slowly. The JVM itself checks 
 it and its jars, and ignores one that does not.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import struct

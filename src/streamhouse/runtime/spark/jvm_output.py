@@ -1,7 +1,5 @@
 """What Spark's JVM writes to its standard error, in a file without a name."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The Spark session of a pipeline: configured for small micro-batches, without console output."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Where Spark runs, and the settings of its sessions: for small micro-batches and few threads."""
 
-from __future__ import annotations
-
 import atexit
 import re
 import shutil

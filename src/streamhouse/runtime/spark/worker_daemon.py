@@ -4,8 +4,6 @@ Spark starts one daemon for the tasks, and one for each kind of planning, whose 
 few libraries.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ This process imports them once. `python -m streamhouse.runtime.spark.worker_pare
 driver ends.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """The Python executable for Spark's processes: this Python, with the installed PySpark."""
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import os

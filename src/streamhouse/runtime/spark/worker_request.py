@@ -7,8 +7,6 @@ It runs without site packages, so that it starts fast:
 If nobody answers at the socket, or the arguments do not run a module (`-m`), it executes PYTHON.
 """
 
-from __future__ import annotations
-
 import _socket
 import marshal
 import posix

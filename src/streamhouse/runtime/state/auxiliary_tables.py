@@ -3,8 +3,6 @@
 They are named `<target>__pending`, `<target>__lineage`, ….
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The logs of a Spark streaming query: which batches it has planned, and which are done."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

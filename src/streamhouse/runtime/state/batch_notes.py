@@ -3,8 +3,6 @@
 The planner is another process. What it reads there it puts into the offset.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

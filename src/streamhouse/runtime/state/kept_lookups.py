@@ -4,8 +4,6 @@ Each process keeps rows of its own, so the manifest is that of the process with 
 segments are in the memory of that process, or in its local files.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

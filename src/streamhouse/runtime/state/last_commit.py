@@ -4,8 +4,6 @@ A target that lacks it is an older copy, or was rolled back: the query would not
 again.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from streamhouse.durable_files import read_json, replace_json

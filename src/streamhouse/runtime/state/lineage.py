@@ -11,8 +11,6 @@ audit starts from a snapshot of the target that has not expired, so it needs no 
 before the query's oldest commit that has not expired.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -9,8 +9,6 @@ it instead of the server (docs/decisions/035-jdbc-lookup-results-are-committed.m
 audit needs any more are removed.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence

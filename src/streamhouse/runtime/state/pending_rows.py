@@ -7,8 +7,6 @@ source's columns. Rows that have used up their attempts are moved to `<target>__
 source's columns, `_rowkind` of a changelog, then `_attempts` and `_missed_at`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The tasks of a cluster run on any of its hosts. Manifests and segments never cha
 one name, so a host is up to date once it has the files whose names it lacked.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

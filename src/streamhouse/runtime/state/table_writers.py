@@ -1,7 +1,5 @@
 """Finds out who wrote the present rows of a table: queries, other streaming jobs, statements."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

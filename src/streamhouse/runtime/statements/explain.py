@@ -1,7 +1,5 @@
 """EXPLAIN."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from streamhouse.connectors import registry

@@ -1,7 +1,5 @@
 """Plans the continuous queries of an INSERT or a SELECT, and the strategies of their lookups."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from streamhouse.connectors import registry

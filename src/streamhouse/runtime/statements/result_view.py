@@ -5,8 +5,6 @@ exactly once where it can (decision 267). A result that only grows is appended t
 other is kept by a view.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -5,8 +5,6 @@ update would retract other values than were added. A query that is new must not 
 its target already (decision 230).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Plans a script with a draft session: finds its errors, and runs and creates nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -4,8 +4,6 @@ A streaming query joins the rows, gives them their times, or reads their version
 a table, which the rest of the SELECT reads.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from sqlglot import exp

@@ -4,8 +4,6 @@ An INSERT, a SELECT or a view may need tables and queries of its own: for the ro
 joins, for sources that are no Paimon tables, for a result that no streaming query computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

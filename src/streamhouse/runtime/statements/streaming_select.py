@@ -1,7 +1,5 @@
 """A streaming SELECT: prints each change as it arrives, until stopped."""
 
-from __future__ import annotations
-
 import time
 
 import pyarrow as pa

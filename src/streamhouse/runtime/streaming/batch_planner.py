@@ -16,8 +16,6 @@ Spark writes the offset to its log before the batch runs, so a batch that runs a
 the same rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The query of an INSERT over one stream: it joins, aggregates and writes in its tasks."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path

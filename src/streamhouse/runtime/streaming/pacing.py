@@ -6,8 +6,6 @@ next batch starts as soon as an upstream query has committed. Then few batches r
 is short, and a change does not wait at every layer for a batch that began before it.
 """
 
-from __future__ import annotations
-
 import enum
 import os
 import threading

@@ -1,7 +1,5 @@
 """A query of a pipeline: a Spark streaming query whose batches the driver commits exactly once."""
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping

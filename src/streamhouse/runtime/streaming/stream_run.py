@@ -1,7 +1,5 @@
 """One run of a Spark streaming query over a fused data source; it stops between two batches."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import threading

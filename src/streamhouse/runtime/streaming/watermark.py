@@ -7,8 +7,6 @@ have found in its rows, which the driver notes for the planner, another process,
 counts as done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType

@@ -4,8 +4,6 @@ Runs in the planner, which calls it between two batches. What it does to a table
 table as it is, so it can be repeated. docs/decisions/195-schema-changes-of-a-sync.md says why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

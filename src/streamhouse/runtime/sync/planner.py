@@ -5,8 +5,6 @@ An offset is `{"batch", "now", "of", "source"}`: the number of the batch that en
 docs/decisions/195-schema-changes-of-a-sync.md says how schema changes are followed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

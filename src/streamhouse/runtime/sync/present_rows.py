@@ -3,8 +3,6 @@
 docs/decisions/242-a-table-that-is-read-whole-is-compared.md says why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 In a script they add a continuous query; `streamhouse call` and Python run them until caught up.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
@@ -15,7 +13,8 @@ import pyarrow as pa
 from streamhouse.errors import OptionError
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.procedures.arguments import names, pairs
-from streamhouse.procedures.registry import find, procedure, rows
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.registry import Options, find, procedure, rows
 from streamhouse.runtime.sync.options import (
     BOOLEANS,
     DATABASE_ARGUMENTS,
@@ -42,11 +41,10 @@ def _taking(target: str, names: Sequence[str]) -> Callable[[Callable[[], None]],
 
     Its parameters are the `target`, the options of MySQL, and the arguments in `names`.
     """
-    kinds = {**dict.fromkeys(BOOLEANS, "bool"), **dict.fromkeys(MAPS, "Options")}
-    own = {"context": "Context", target: "str", "mysql_conf": "Options"}
+    kinds = {**dict.fromkeys(BOOLEANS, bool), **dict.fromkeys(MAPS, Options)}
+    own = {"context": Context, target: str, "mysql_conf": Options}
     optional = [
-        Parameter(name, _ANYWHERE, default=None, annotation=kinds.get(name, "str"))
-        for name in names
+        Parameter(name, _ANYWHERE, default=None, annotation=kinds.get(name, str)) for name in names
     ]
     required = [Parameter(name, _ANYWHERE, annotation=kind) for name, kind in own.items()]
     signature = Signature([*required, *optional])

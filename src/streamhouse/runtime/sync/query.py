@@ -1,7 +1,5 @@
 """One sync: a Spark streaming query that writes to many tables, to each exactly once."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence

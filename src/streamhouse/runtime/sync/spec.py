@@ -1,7 +1,5 @@
 """The specification of a sync, and the parts of a batch that each of its tasks reads; picklable."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

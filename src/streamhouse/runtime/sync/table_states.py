@@ -1,7 +1,5 @@
 """The state of each table of a sync: its rows since the start of this run, and its lag."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping

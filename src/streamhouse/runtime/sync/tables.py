@@ -1,7 +1,5 @@
 """The tables that a sync follows: found in MySQL, created in Paimon, and written to a table set."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

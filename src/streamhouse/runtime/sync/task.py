@@ -4,8 +4,6 @@ Several targets are written at once: docs/decisions/215-small-tables-are-written
 says why.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import Counter

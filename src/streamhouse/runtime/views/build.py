@@ -3,8 +3,6 @@
 Batches recompute the view until that is done. The next batch then applies what has changed since.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle

@@ -1,7 +1,5 @@
 """What views and lookups keep between batches: reported, and removed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The net change of a table between two positions of a view's offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

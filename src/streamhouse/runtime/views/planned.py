@@ -1,7 +1,5 @@
 """Makes the specification of a view's query from its plan and a session's tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count

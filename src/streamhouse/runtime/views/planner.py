@@ -11,8 +11,6 @@ late rows were read again: for each time by which watermark windows were `final`
 batch rows are `late` no more, by the names of their tables.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A view as a continuous query: a Spark streaming query whose batches are refreshes."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Refreshes a view once, in this process: for REFRESH, and for views with REFRESH_MODE = FULL."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections import Counter

@@ -4,8 +4,6 @@ Files of segments never change, so the views share them by hard links, and each 
 A view whose SELECT has changed finds its own former rows in the same way.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping

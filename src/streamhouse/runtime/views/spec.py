@@ -1,7 +1,5 @@
 """The specification of a view's query, as its planner and its task receive it; picklable."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

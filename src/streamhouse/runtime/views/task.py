@@ -1,7 +1,5 @@
 """The task of a view's refresh: computes the result, and writes what differs from the view."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import logging

@@ -3,8 +3,6 @@
 docs/decisions/131-responses-in-flight-are-bounded.md says why.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

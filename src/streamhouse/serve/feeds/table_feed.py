@@ -5,8 +5,6 @@ This works for every merge engine and needs no changelog; snapshots in between a
 without a primary key is read snapshot by snapshot, and only the added rows are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """A feed of one view: its current rows, then each change; opens the feed of any served view."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import math

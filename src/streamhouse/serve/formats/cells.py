@@ -20,8 +20,6 @@ The encodings in JSON and CSV:
 | null             | null                                      | empty, unquoted           |
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

@@ -4,8 +4,6 @@ Parquet and Arrow files get the given schema with its metadata; batches have its
 its order.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Access control of requests: the Host and Origin headers, bearer tokens, and permitted acts."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """Builds the FastAPI application of a server from its parts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

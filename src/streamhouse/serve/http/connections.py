@@ -3,8 +3,6 @@
 docs/decisions/249-shares-of-connections-and-streams.md says why.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import json

@@ -1,7 +1,5 @@
 """Models of JSON responses, descriptions, tags and error responses, for /openapi.json."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field

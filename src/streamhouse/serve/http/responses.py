@@ -1,7 +1,5 @@
 """Responses: files that are deleted once sent, and JSON with an ETag."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

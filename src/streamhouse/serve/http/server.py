@@ -1,7 +1,5 @@
 """Runs the application in uvicorn: the sockets, TLS, startup, and shutdown within 2 seconds."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

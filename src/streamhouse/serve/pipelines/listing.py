@@ -5,8 +5,6 @@ Paimon. A metric is absent where its value is not known exactly; its times are i
 binlog's event times have whole seconds, so a lag by them is up to 999 ms too long.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """JSON models of pipelines."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -3,8 +3,6 @@
 docs/decisions/072-pipelines-outlive-the-server.md says why.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Runs one SELECT of a client over the served views; it can reach no other tables or files."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable

@@ -15,8 +15,6 @@ see `RowsOrigin.metadata`. `streamhouse.serve.formats.cells` describes the value
 docs/decisions/067-responses-complete-before-sending.md says why a response is in a file first.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Pins each table of a query to one snapshot, so that the response can name what it read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

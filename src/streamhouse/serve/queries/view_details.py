@@ -4,8 +4,6 @@ It must not reveal columns and rows that the view hides
 (docs/decisions/132-servers-of-chosen-views-reveal-nothing-else.md).
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Reads rows of a served view by a SELECT built from names and parsed conditions."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -10,8 +10,6 @@ writes pickled responses; it exits when the socket closes, and with its parent.
 docs/decisions/064-client-sql-runs-in-its-own-process.md says why.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import multiprocessing

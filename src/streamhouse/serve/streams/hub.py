@@ -1,7 +1,5 @@
 """All change streams of a server: one channel per view, shared by its subscribers."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

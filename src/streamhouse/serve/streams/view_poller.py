@@ -1,7 +1,5 @@
 """Polls one table or view for changes in a thread of its own, while it has subscribers."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """Served views: tables, branches and SQL views, under names of their own; finds them by name."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A table as its readers see it: with the columns that are computed from the stored ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace

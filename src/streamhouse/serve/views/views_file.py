@@ -10,8 +10,6 @@ views:
     chart: {type: bars, x: country, y: [total]}
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Time travel in queries: which snapshot, tag or time a clause or an option names."""
 
-from __future__ import annotations
-
 import duckdb
 from sqlglot import exp
 

@@ -6,8 +6,6 @@ Which sessions are closed depends on the rows that came in time, so late rows ar
 rows are combined to sessions.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """MERGE, UPDATE and DELETE as one bounded query: each changed row before and after."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

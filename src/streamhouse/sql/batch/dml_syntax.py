@@ -1,7 +1,5 @@
 """Parses MERGE, UPDATE, DELETE and TRUNCATE: clauses from tokens, expressions by sqlglot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

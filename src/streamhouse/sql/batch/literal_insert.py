@@ -6,8 +6,6 @@ types of the columns. In the resulting SQL, the literals of these cells are then
 of the relation `ROWS`.
 """
 
-from __future__ import annotations
-
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 from sqlglot.errors import ParseError

@@ -1,7 +1,5 @@
 """Rewrites clauses of a query to plainer ones that mean the same, before its names are resolved."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

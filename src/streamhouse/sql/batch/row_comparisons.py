@@ -1,7 +1,5 @@
 """Comparisons of rows, and with all rows of a query or list, in terms that DuckDB has."""
 
-from __future__ import annotations
-
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.optimizer.simplify import Simplifier

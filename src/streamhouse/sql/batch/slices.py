@@ -4,8 +4,6 @@ Aggregates must combine: that of a window must follow from those of its slices. 
 not, since they depend on where they are cut.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from sqlglot import exp

@@ -1,7 +1,5 @@
 """Expands `*` of bounded queries, as Flink does: the columns of USING are first, and once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from sqlglot import exp

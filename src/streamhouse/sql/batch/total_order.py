@@ -5,8 +5,6 @@ they come. Rows that are alike in all used columns give the same result in any o
 function tells them apart. Several functions take them in one order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 

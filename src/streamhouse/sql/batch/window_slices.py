@@ -5,8 +5,6 @@ are far fewer slices to be unnested than rows. Rows of one key in a piece of tim
 gap are in one session, so sessions follow from the first and last times of these pieces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from sqlglot import exp

@@ -5,8 +5,6 @@ FIRST_VALUE and LAST_VALUE skip nulls. An aggregate is replaced together with it
 since no other node may be between them.
 """
 
-from __future__ import annotations
-
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 

@@ -1,7 +1,5 @@
 """Binds generated queries in DuckDB, without running them, to check them and get their types."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache

@@ -4,8 +4,6 @@ Flink converts between texts and bytes as UTF-8; DuckDB reads and writes escapes
 value longer than its type is truncated; CHAR(n) is padded with spaces, BINARY(n) with zero bytes.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from sqlglot import exp

@@ -6,8 +6,6 @@ the same entries are equal in any order of these. For DuckDB a map is a list of 
 IN sort the entries, and what groups or sorts by maps is refused, as Flink does in batch mode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sqlglot import exp

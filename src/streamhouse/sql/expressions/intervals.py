@@ -4,8 +4,6 @@ Flink has year-month intervals and day-time intervals; DuckDB has one type for b
 written in an expression decide which one it is.
 """
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Lowers Flink expressions to DuckDB's; operand types decide what `/` and CAST become."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

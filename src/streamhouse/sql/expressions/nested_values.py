@@ -3,8 +3,6 @@
 Flink writes texts such as `[1, NULL]`, `{a=1}` and `(1, TRUE)`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -6,8 +6,6 @@ one that DuckDB will give. All other expressions are bound, but only if a transl
 their type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 

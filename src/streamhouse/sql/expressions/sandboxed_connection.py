@@ -4,8 +4,6 @@ The connections of a process share one empty in-memory database, since opening a
 30 ms and a connection to it 0.1 ms. Only temporary tables are private to a connection.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 

@@ -4,8 +4,6 @@ DuckDB has only three types, for up to 3, 6 and 9 digits. So the types of expres
 precision of the column or CAST that declares it as a parameter, which DuckDB does not see.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 

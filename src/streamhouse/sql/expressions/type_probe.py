@@ -3,8 +3,6 @@
 Also TYPEOF, whose result is the name of such a type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from duckdb.sqltypes import DuckDBPyType

@@ -1,7 +1,5 @@
 """Types calls of Python functions in a query, and checks and converts their arguments."""
 
-from __future__ import annotations
-
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 

@@ -1,7 +1,5 @@
 """Translates DuckDB's errors about values (overflow, bad cast, …) to Flink's terms."""
 
-from __future__ import annotations
-
 import re
 
 _TYPES = {

@@ -8,8 +8,6 @@ A local time that a zone has twice is the first of both instants, and one that i
 later as the zone skips, as in Java.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The supported Flink functions, each with a builder of its DuckDB expression (`supported`)."""
 
-from __future__ import annotations
-
 from streamhouse.sql.functions.expression_builders import (
     CURRENT_TIMES,
     ArgumentError,

@@ -5,8 +5,6 @@ null argument gives null, unless the function takes nulls. An exception in a fun
 query.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import decimal

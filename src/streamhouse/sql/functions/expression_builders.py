@@ -1,7 +1,5 @@
 """Helpers that build function calls: DuckDB calls, casts, and the time of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from sqlglot import exp

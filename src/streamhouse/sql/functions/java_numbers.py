@@ -1,7 +1,5 @@
 """Formats floating-point numbers as Java does, and so Flink."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

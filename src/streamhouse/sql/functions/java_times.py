@@ -5,8 +5,6 @@ widths: `y` is the year in as many digits as it has, `yy` its last two digits, `
 name, `MMMM` a full one, and n times `S` the first n digits of the fraction of a second.
 """
 
-from __future__ import annotations
-
 import calendar
 import datetime
 import re

@@ -1,7 +1,5 @@
 """Builds DuckDB expressions for Flink's JSON functions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

@@ -4,8 +4,6 @@ Of equal names in an object the last one counts, a number with a fraction is a D
 after the JSON value is ignored. A path is a tuple of steps, which return the children of a node.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import re

@@ -1,7 +1,5 @@
 """Flink's JSON functions, applied to one text: results, and what ON EMPTY and ON ERROR give."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from streamhouse.sql.functions.json_path import (

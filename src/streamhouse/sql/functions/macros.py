@@ -4,8 +4,6 @@ The functions and casts of a text are DuckDB's: they are not lowered as those of
 expands the macros itself, so that no connection needs them, and each part of one has its type.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

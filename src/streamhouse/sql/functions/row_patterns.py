@@ -7,8 +7,6 @@ depends on the rows that were matched so far: then DuckDB evaluates the conditio
 partitions at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter, defaultdict

@@ -4,8 +4,6 @@ Every entry of the tables has the least and greatest number of arguments and the
 that is not in `BUILDERS` is an error; no call is passed to DuckDB by name alone.
 """
 
-from __future__ import annotations
-
 from sqlglot import exp
 
 from streamhouse.close_matches import closest

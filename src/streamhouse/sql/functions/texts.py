@@ -1,7 +1,5 @@
 """Builds DuckDB expressions for Flink's string and binary functions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

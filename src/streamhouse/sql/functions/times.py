@@ -5,8 +5,6 @@ are unknown when a call is built, so the call is marked, and `with_flink_type`
 corrects its type later.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 They are the same in CREATE CATALOG, `--option` and Spark.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import OptionError, UnsupportedSqlError

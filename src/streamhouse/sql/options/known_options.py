@@ -7,8 +7,6 @@ setting that would change results is an error, unless its value is the behaviour
 For an unknown key, each `check_*` raises `OptionError` and names the nearest known key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from streamhouse.close_matches import closest

@@ -1,7 +1,5 @@
 """Finds the function by which Paimon merges a column of an aggregating table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 MERGING_ENGINES = ("aggregation", "partial-update")

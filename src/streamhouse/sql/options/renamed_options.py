@@ -4,8 +4,6 @@ A renamed option is one whose old key Paimon itself still reads. An option that 
 later release dropped has no effect. Older and misspelt keys are unknown options.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -5,8 +5,6 @@ Hadoop's, Paimon's and Flink's names for one option (`s3.access-key`, `fs.s3a.ac
 all understand. What is missing comes from the environment that AWS's tools use.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 from collections.abc import Mapping, Sequence

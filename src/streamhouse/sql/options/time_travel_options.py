@@ -1,7 +1,5 @@
 """The options of time travel: the snapshot, tag or time at which a table is read."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Mapping
 

@@ -6,8 +6,6 @@ misread two things. Here, `/*+ … */` blocks reach the tree (as `TableHints` on
 a SELECT) or are an error, and only the functions of `streamhouse.sql.functions` exist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Elements that statements share: names, strings, lists of options, queries; moves a cursor."""
 
-from __future__ import annotations
-
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 

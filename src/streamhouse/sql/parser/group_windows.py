@@ -3,8 +3,6 @@
 The table with the time gets the columns of the windows, and GROUP BY names them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from sqlglot import exp

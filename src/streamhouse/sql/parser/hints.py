@@ -1,7 +1,5 @@
 """Parses the hints `/*+ OPTIONS(…) */` on tables and `/*+ LOOKUP(…) */` on queries."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Parses the arguments of JSON functions, which have clauses such as RETURNING and ON EMPTY."""
 
-from __future__ import annotations
-
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 

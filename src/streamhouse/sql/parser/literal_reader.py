@@ -8,8 +8,6 @@ all cells become columns of an Arrow table. The parser reads any text that does 
 rows.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

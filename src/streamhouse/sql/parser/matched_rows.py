@@ -6,8 +6,6 @@ functions if each row is returned. Conditions that depend on the rows before, as
 are aggregates over those, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

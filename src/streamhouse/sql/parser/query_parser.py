@@ -1,7 +1,5 @@
 """Parses queries, expressions and conditions of a script into sqlglot's trees."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

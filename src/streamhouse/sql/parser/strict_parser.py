@@ -3,8 +3,6 @@
 `StrictParser` raises for Flink syntax that is not supported here, at its position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 

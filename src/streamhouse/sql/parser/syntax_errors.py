@@ -5,8 +5,6 @@ it: DuckDB's parser accepts other syntax than Flink's, and its errors quote SQL 
 not write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from sqlglot import exp

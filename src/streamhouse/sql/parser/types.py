@@ -3,8 +3,6 @@
 The parser of queries calls it for casts, that of statements for columns.
 """
 
-from __future__ import annotations
-
 from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.options import table_of

@@ -3,8 +3,6 @@
 Each becomes the SELECT that computes it, so that nothing else needs to know of windows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlglot import exp

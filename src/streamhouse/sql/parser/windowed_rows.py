@@ -4,8 +4,6 @@ Windows are aligned to 1970-01-01, also before it, plus an offset. They begin an
 milliseconds. Rows without a time are in no window. All of it is as in Flink.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Resolves the tables and columns of a query by name; errors have their position."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

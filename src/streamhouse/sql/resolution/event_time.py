@@ -4,8 +4,6 @@ A join with a view as of a stored time gets the time as a term of its ON, so tha
 any column.
 """
 
-from __future__ import annotations
-
 from sqlglot import exp
 
 from streamhouse.errors import SqlError

@@ -1,7 +1,5 @@
 """Fits a query's columns to the target of an INSERT: number, types, merge functions."""
 
-from __future__ import annotations
-
 from sqlglot import exp
 
 from streamhouse.close_matches import nearest

@@ -5,8 +5,6 @@ under the key and its time, and notes at which time a row was deleted (decision 
 stored time read the versions as they read a view of the newest row of each key.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from sqlglot import exp

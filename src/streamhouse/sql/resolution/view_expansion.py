@@ -3,8 +3,6 @@
 So a stream over a view reads the view's table, and the rules for subqueries also apply to views.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sqlglot import exp

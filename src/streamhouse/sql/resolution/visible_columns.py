@@ -1,7 +1,5 @@
 """Checks the column names of a bounded query against the scope of each SELECT."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from sqlglot import exp

@@ -1,7 +1,5 @@
 """Checks the columns of windows: their names, and that their times are stored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from sqlglot import exp

@@ -1,7 +1,5 @@
 """Parses ALTER TABLE, in Flink's and in Spark's syntax."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from sqlglot.tokenizer_core import TokenType

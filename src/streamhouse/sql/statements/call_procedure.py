@@ -1,7 +1,5 @@
 """Parses CALL: a procedure's name and its arguments, in Flink's and in Spark's syntax."""
 
-from __future__ import annotations
-
 from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.sql.parser import elements

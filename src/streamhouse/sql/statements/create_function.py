@@ -4,8 +4,6 @@ A script can call a function from its CREATE to its DROP, or to the end of the s
 stores it.
 """
 
-from __future__ import annotations
-
 import re
 
 from sqlglot.tokenizer_core import TokenType

@@ -1,7 +1,5 @@
 """Parses CREATE TABLE: columns, types, keys and options."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from streamhouse.sql.parser import elements

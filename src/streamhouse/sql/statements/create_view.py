@@ -4,8 +4,6 @@ The stored text has the full name of every table and names every output column. 
 depend on the current database, and keeps its columns when a table gets new ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

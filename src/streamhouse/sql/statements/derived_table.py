@@ -1,7 +1,5 @@
 """CREATE TABLE … AS SELECT, and CREATE TABLE … LIKE: columns taken from a query or a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

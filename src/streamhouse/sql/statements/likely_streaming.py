@@ -1,7 +1,5 @@
 """Guesses from a script's text alone whether it has continuous queries."""
 
-from __future__ import annotations
-
 import re
 
 _READING_INSERT = re.compile(

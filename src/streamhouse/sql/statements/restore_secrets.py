@@ -1,7 +1,5 @@
 """Restores the secrets of a script that was shown with stars for them (decision 082)."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Parses a script into a list of statements."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

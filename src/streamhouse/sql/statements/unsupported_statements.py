@@ -1,7 +1,5 @@
 """Unsupported statements of Flink and of similar engines, each with an alternative."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from streamhouse.options import table_of

@@ -1,7 +1,5 @@
 """`WATERMARK FOR column AS expression`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

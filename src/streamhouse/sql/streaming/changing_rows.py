@@ -17,8 +17,6 @@ have since changed. So the query only copies rows into a table with the same key
 the rows before each change, and other queries read its changes, as a view does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from sqlglot import exp

@@ -5,8 +5,6 @@ rows, and the offset of the next batch has it, so a batch that runs again return
 (decision 331).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from sqlglot import exp

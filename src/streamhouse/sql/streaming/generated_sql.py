@@ -1,7 +1,5 @@
 """Generates a continuous query's DuckDB SQL: its rows, its lookup misses and its lookup keys."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Checks a continuous GROUP BY: its target must merge the partial results of the batches."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from sqlglot import exp

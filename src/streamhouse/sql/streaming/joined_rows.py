@@ -5,8 +5,6 @@ of the joined rows fills a table, and the rest of the SELECT reads that table, a
 (decision 299). Both are texts of the script's own, with the names of the columns replaced.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

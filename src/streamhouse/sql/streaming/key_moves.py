@@ -7,8 +7,6 @@ of the new one, and would remove its row. Such a query writes the rows that are 
 of the batch after all others (decision 224).
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

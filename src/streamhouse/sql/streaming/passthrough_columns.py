@@ -1,7 +1,5 @@
 """Output columns that have the values of a source column, unconverted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from sqlglot import exp, parse_one

@@ -6,8 +6,6 @@ So the sign is part of the values: a retracted value is negated and written as a
 does not depend on the order of the rows, and they may be summed before they are written.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from sqlglot import exp

@@ -5,8 +5,6 @@ of each key, and its `sequence.field` decides which. So the row number is remove
 the target is such a table; a view computes any other ROW_NUMBER.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from sqlglot import exp

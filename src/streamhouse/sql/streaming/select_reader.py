@@ -5,8 +5,6 @@ and computed columns take the place of their names, so that one SELECT over the 
 is around a UNION ALL is applied to each of its parts, also a sum, since the target adds up sums.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Refuses the clauses of a query that no streaming query computes, before names are resolved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from sqlglot import exp

@@ -5,8 +5,6 @@ moves a row from one part to another, the retraction and the insert stay in orde
 tables have no common order, so those parts are separate queries.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace

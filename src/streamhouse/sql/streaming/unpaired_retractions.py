@@ -6,8 +6,6 @@ again later in the same batch. Its writer must not take the two rows for one upd
 values where the new row has nulls (decision 160).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Calls of Python functions in a parsed tree: only the declaration of each is known yet."""
 
-from __future__ import annotations
-
 from sqlglot import exp
 
 from streamhouse.sql.udf import registry

@@ -1,7 +1,5 @@
 """Python functions: declared by a script, and as a plan holds them, with types and source text."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

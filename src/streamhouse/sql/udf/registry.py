@@ -3,8 +3,6 @@
 Only `udf_modules.module` adds to it: planning a query imports no modules.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Python functions as UDFs of DuckDB: calls them, checks their results, reports their errors."""
 
-from __future__ import annotations
-
 import datetime
 import threading
 import traceback

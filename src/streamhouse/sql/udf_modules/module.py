@@ -4,8 +4,6 @@ The driver reads a module once, when CREATE FUNCTION runs. Executors get its tex
 all tasks of a run have the same code, even if the file changes or disappears.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.abc

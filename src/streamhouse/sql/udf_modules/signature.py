@@ -4,8 +4,6 @@
 arrays; plain Python types, and `Annotated[Decimal, "DECIMAL(10, 2)"]`, one of a row's values.
 """
 
-from __future__ import annotations
-
 import datetime
 import inspect
 import types

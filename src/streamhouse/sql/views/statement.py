@@ -1,7 +1,5 @@
 """Parses the statements of materialized views, which Flink calls materialized tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

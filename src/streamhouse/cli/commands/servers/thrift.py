@@ -1,7 +1,5 @@
 """`streamhouse thrift`: serves tables and views of a warehouse to clients of JDBC and ODBC."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Decides how an ALTER TABLE affects the rows that a stream has read, and the columns."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 

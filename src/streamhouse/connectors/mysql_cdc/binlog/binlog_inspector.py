@@ -1,7 +1,5 @@
 """Inspects the server's binlog at a position: its identity, and XA transactions; driver only."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import closing

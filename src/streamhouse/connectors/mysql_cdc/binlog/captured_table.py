@@ -1,7 +1,5 @@
 """The table whose changes are read from the binlog."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

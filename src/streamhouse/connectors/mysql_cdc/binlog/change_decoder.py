@@ -1,7 +1,5 @@
 """Decodes binlog events into row events of followed tables; skips events of other tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """A binlog connection: reads the server's replication stream as blocks of whole events."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

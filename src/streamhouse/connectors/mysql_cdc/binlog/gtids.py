@@ -1,7 +1,5 @@
 """Reads global transaction identifiers (GTIDs) from binlog events."""
 
-from __future__ import annotations
-
 import uuid
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (

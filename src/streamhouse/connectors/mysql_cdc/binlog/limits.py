@@ -1,7 +1,5 @@
 """The files of the server's binlog, how much of them a batch reads, and errors about them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from streamhouse.errors import ConnectError, DataLossError

@@ -1,7 +1,5 @@
 """Decodes QUERY and EXECUTE_LOAD_QUERY events: a statement and the session that ran it."""
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Sequence

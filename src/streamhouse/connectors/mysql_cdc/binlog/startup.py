@@ -1,7 +1,5 @@
 """Resolves `scan.startup.mode` to the position where a stream begins; driver only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace

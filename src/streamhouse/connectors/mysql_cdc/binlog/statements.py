@@ -3,8 +3,6 @@
 docs/decisions/140-statements-in-the-binlog.md says why.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from contextlib import closing

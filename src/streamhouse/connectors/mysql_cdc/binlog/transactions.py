@@ -1,7 +1,5 @@
 """Assembles binlog events into committed transactions (decision 141)."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """Finds XA transactions in the binlog that were prepared before a reader's start."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection
 from contextlib import closing

@@ -3,8 +3,6 @@
 docs/decisions/264-rows-that-foreign-keys-change.md says why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias

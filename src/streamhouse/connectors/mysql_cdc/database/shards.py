@@ -2,8 +2,6 @@
 
 docs/decisions/157-shards-of-a-declared-table.md says how names are interpreted."""
 
-from __future__ import annotations
-
 import functools
 import re
 import time

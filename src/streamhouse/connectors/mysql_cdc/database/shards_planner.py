@@ -1,7 +1,5 @@
 """Plans the batches of a declared table: of one MySQL table, or of several that are its shards."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads ahead in the server's binlog: statements about tables, and where a batch may end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple

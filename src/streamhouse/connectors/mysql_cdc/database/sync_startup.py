@@ -4,8 +4,6 @@ An event of the binlog can only be decoded with the columns that its table had t
 current ones, unless a statement has altered the table since: what it had before is not known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 

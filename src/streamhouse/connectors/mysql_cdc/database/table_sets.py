@@ -5,8 +5,6 @@ written twice, so a batch that runs again finds the same tables. Offsets describ
 altered since their table set was written.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 docs/decisions/148-one-query-syncs-many-tables.md says why.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence

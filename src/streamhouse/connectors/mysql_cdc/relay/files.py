@@ -13,8 +13,6 @@ log. Events between the start of the first segment and the end in `state` are fi
 their segment is dropped.
 """
 
-from __future__ import annotations
-
 import bisect
 import contextlib
 import os

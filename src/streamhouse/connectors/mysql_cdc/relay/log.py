@@ -1,7 +1,5 @@
 """Writes a relay log: selects the binlog events that concern followed tables."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -2,8 +2,6 @@
 
 docs/decisions/042-one-binlog-reader.md says why."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """The state of a relay log, which its writer publishes and readers poll."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

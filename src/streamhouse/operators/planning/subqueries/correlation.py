@@ -5,8 +5,6 @@ them: they are columns of its groups, its partitions and its result. A join by t
 equal, gives the rows of the subquery for each row of the query around it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from sqlglot import exp

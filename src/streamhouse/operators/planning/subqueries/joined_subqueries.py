@@ -4,8 +4,6 @@ IN and EXISTS become semi joins, NOT IN and NOT EXISTS anti joins, and a scalar 
 no column of the query around it a left join with its one row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from sqlglot import exp

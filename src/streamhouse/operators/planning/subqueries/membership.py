@@ -1,7 +1,5 @@
 """IN and NOT IN of a subquery, as joins."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from sqlglot import exp

@@ -1,7 +1,5 @@
 """Values of scalar subqueries, as columns that joins add."""
 
-from __future__ import annotations
-
 from sqlglot import exp
 
 from streamhouse.operators.aggregate import Aggregate

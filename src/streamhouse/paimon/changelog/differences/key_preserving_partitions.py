@@ -1,7 +1,5 @@
 """Divides two tables with the same partitions and buckets into parts; each key is in one part."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ table. A commit's own files hold the rows of its keys after it. The rows before 
 the earlier commits, and for the first one from that read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple

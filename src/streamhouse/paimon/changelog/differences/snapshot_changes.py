@@ -4,8 +4,6 @@ Splits are compared first: those that are the same in both states cannot hold a 
 never read. The others are divided into parts; each key is in one part only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

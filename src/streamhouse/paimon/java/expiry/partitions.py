@@ -4,8 +4,6 @@ The Java core's own expiry passes values as one text with commas: a value with a
 names another partition. It also knows a DATE by its number of days only, which is no time to it.
 """
 
-from __future__ import annotations
-
 import datetime
 import logging
 from collections.abc import Mapping, Sequence

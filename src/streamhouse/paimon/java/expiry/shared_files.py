@@ -7,8 +7,6 @@ snapshots, tags and changelogs alone. Then every file is deleted that was refere
 not any more, by any branch, as the core's own search for orphan files decides.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

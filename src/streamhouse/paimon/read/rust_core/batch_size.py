@@ -9,8 +9,6 @@ batch size that no such run of rows can exceed, and without filters (decision 08
 Avro files with ROW columns are read row by row (`paimon.schema.file_formats.avro_rows`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby

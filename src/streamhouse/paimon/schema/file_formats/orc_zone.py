@@ -5,8 +5,6 @@ the last byte. Before it is the footer, which lists the stripes; each stripe has
 own. All three are protobuf messages, and the footers are compressed in chunks.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from typing import Any

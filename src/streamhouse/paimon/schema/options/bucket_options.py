@@ -1,7 +1,5 @@
 """What the options of a table's buckets, and its keys, say of where a row may be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 POSTPONED = -2

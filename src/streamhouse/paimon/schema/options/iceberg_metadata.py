@@ -1,7 +1,5 @@
 """Iceberg metadata of Paimon tables, by the option `metadata.iceberg.storage`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 STORAGE = "metadata.iceberg.storage"

@@ -1,7 +1,5 @@
 """Changes the table options that name a column when the column is renamed or dropped."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

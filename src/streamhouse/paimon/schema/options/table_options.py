@@ -3,8 +3,6 @@
 `table_options.toml` has the options.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

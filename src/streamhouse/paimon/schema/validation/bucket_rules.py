@@ -5,8 +5,6 @@ key can be in several buckets. This module applies the Java core's rules, and re
 could have several rows of a key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from streamhouse.close_matches import nearest

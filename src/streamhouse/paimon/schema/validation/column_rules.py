@@ -1,7 +1,5 @@
 """Rules for a table's columns and keys: their names and types."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from streamhouse.close_matches import nearest

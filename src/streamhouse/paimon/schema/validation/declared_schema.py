@@ -1,7 +1,5 @@
 """A table's columns, keys and options, as the rules of this package read them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Rules for options that need each other, exclude each other, or need keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from streamhouse.errors import OptionError, StreamhouseError

@@ -1,7 +1,5 @@
 """Rules for how rows of a key are merged: sequence fields, sequence groups, merge functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

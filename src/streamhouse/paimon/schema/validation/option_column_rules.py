@@ -1,7 +1,5 @@
 """Rules for options that name columns: each is a column, of a type that fits the option."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from streamhouse.close_matches import nearest

@@ -4,8 +4,6 @@ As strict as the Java core's `SchemaValidation`, and stricter where no core coul
 read the table, or where an option would have no effect (decision 238).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa

@@ -4,8 +4,6 @@ An ETag identifies the content that a writer has seen. Writes on condition that 
 or unchanged are what locks, snapshots and registrations of checkpoints are made of.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ object for `LEASE_S` seconds by its own clock, the holder is dead, and the waite
 condition that it is still the same. Clocks of different machines are never compared.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Runs requests to an object store concurrently, in a pool of threads."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Sequence

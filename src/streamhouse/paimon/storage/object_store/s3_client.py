@@ -4,8 +4,6 @@ Credentials come from the options, else from AWS's usual chain as boto3 has it: 
 `~/.aws`, the role of the machine or container.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ boto3 repeats its own requests. The Rust core repeats requests that read metadat
 write, so a single error of the store would end a query.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping

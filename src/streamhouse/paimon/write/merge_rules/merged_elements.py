@@ -5,8 +5,6 @@ column with `distinct` kept them until a second row came, and likewise two eleme
 `nested-key`, a MAP's equal keys and the texts of a distinct `listagg`. So a writer merges them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any

@@ -7,8 +7,6 @@ rows are written without values, later rows go into other files
 a bucket.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import numpy as np

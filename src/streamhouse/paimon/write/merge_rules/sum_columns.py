@@ -1,7 +1,5 @@
 """Columns with the merge functions `sum` and `product`: limits, and what cannot be retracted."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from decimal import MAX_PREC, Context, Decimal

@@ -6,8 +6,6 @@ those of one writer by `AddedRows` and each commit by `SumLimits`. An upper boun
 enough in nearly all cases; only where it exceeds the type are rows added up key by key.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias

@@ -7,8 +7,6 @@ replaced is dropped. Any other retraction that no table option covers raises an 
 the possible options.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

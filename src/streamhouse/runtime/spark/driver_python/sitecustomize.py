@@ -4,8 +4,6 @@ Spark starts these processes with the Python of the executors. Here each becomes
 fork of `worker_parent`, which has their libraries imported. Without an answer it goes on by itself.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -15,8 +15,6 @@ Which versions the executors have preloaded, the driver reports to the planner, 
 a file in the query's run folder. That only affects whether a version can be joined without waiting.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ the rows also joins them. The planner decides this for a batch before Spark begi
 is in the batch's offset, under `whole`, where the driver finds it too.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

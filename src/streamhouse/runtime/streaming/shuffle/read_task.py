@@ -1,7 +1,5 @@
 """The tasks that read a batch whose rows are joined by bucket in other tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 It is not a DDL text: a new JVM takes 0.15 s of processor time to parse its first one.
 """
 
-from __future__ import annotations
-
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 RESULT_TYPE = StructType(

@@ -4,8 +4,6 @@ Spark copies a result several times: into its row format, compressed into its bl
 pickled into the driver. A sink whose driver writes the rows passes megabytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import uuid

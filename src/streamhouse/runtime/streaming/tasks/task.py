@@ -1,7 +1,5 @@
 """One task of a batch: reads, joins, aggregates and writes, and returns only commit messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 

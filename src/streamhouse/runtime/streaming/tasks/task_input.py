@@ -1,7 +1,5 @@
 """What the planner gives one task of a batch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One run of a task: what its steps share, and what it returns."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial

@@ -6,8 +6,6 @@ may overtake another. A retraction of a row that still waits cancels it: neither
 target. Elsewhere each row waits on its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import Any
 

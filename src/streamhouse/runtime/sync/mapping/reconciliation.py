@@ -3,8 +3,6 @@
 They are computed from the table as it is. So applying them twice, as after a crash, does nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

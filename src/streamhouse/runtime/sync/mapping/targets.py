@@ -1,7 +1,5 @@
 """The Paimon tables of a sync: their columns and keys, derived from tables in MySQL."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

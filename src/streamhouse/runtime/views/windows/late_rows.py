@@ -1,7 +1,5 @@
 """Writes rows that arrive for windows that the watermark has closed to a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property, partial
 

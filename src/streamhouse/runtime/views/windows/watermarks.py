@@ -8,8 +8,6 @@ watermark of instants is a local time of the zone, as the windows are: the last 
 after the watermark has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """`/health` and `/metrics`."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -4,8 +4,6 @@ The hub encodes each event once for all subscribers. A subscriber that does not 
 at the latest when its backlog exceeds the queue limits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterator

@@ -7,8 +7,6 @@ The page names all scripts that it will need, so that the browser requests them 
 paths with their version (`/page/~<version>/…`), so that it requests them once.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import posixpath

@@ -1,7 +1,5 @@
 """Parsing and validation of path parameters, query parameters and the Accept header."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request

@@ -4,8 +4,6 @@ All routes need a token that sees every view, if the server has tokens. Logs and
 --allow-run and permission to run pipelines; so does everything if the server has a views file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 

@@ -1,7 +1,5 @@
 """`POST /sql`: one SELECT over the served views."""
 
-from __future__ import annotations
-
 import json
 
 from fastapi import APIRouter, Request

@@ -1,7 +1,5 @@
 """`/views` and `/views/{name}`: the served views, their rows, and what is known of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

@@ -5,8 +5,6 @@ to 38 digits, and the last digit of their quotient is rounded half up. DuckDB ra
 longer number; no digit is lost silently.
 """
 
-from __future__ import annotations
-
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 

@@ -4,8 +4,6 @@ DuckDB rounds the binary value, which is a little more or less than the text. It
 is 0.56 and its `TRUNC(71.6, 2)` is 71.59; Flink's results are 0.57 and 71.6.
 """
 
-from __future__ import annotations
-
 from sqlglot import exp
 
 from streamhouse.sql.functions import builtin_udfs

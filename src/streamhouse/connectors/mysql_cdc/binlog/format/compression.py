@@ -4,8 +4,6 @@ The formats are those of MariaDB's `binlog_buf_uncompress` and of MySQL's
 `Transaction_payload_event`.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 

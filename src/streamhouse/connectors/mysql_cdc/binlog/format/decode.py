@@ -1,7 +1,5 @@
 """The binary form of single values in row images, as the binlog describes their columns."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass

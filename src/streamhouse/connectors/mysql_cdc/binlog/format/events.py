@@ -1,7 +1,5 @@
 """Parses the headers of raw binlog events, and finds the ends of transactions."""
 
-from __future__ import annotations
-
 import enum
 import re
 import struct

@@ -1,7 +1,5 @@
 """Decodes MySQL's binary form of JSON documents to the text that a SELECT returns."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

@@ -1,7 +1,5 @@
 """Decodes MySQL's packed form of DECIMAL, in which nine digits take four bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 _GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)

@@ -5,8 +5,6 @@ default) only types and sizes, with `MINIMAL` (MySQL's) also signs and character
 also names and the members of ENUM and SET.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

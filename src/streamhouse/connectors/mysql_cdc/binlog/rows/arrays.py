@@ -3,8 +3,6 @@
 Types without a conversion here are read one by one, by `format.decode`.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Collects row events of one table and decodes them together, to Arrow columns."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Parses an ALTER TABLE into changes of columns, keys and rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

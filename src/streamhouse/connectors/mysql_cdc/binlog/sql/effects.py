@@ -3,8 +3,6 @@
 A statement of an unknown form may change the rows of any table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
