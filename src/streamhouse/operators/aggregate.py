@@ -12,8 +12,10 @@ from streamhouse.operators.operator import (
     Emits,
     Kept,
     Key,
+    Leading,
     Operator,
     Unary,
+    column,
     keys,
     plain,
     same_keys,
@@ -121,7 +123,8 @@ class Aggregate(Unary):
         if self.partitions is None:
             return super().keeps
         only_lost = bool(self.steps)
-        rows = Kept(0, self.partitions[0], rare=only_lost, weighted=only_lost)
+        leading = self._leading if only_lost else None
+        rows = Kept(0, self.partitions[0], "", only_lost, only_lost, leading)
         found = (Kept(RESULT, self._names), rows)
         never_lost = self.input.emits <= Emits.INSERTS or not any(e.extreme for e in self.steps)
         return found[:1] if self.steps and never_lost else found
@@ -160,6 +163,13 @@ class Aggregate(Unary):
     @property
     def _extremes(self) -> list[tuple[Item, Step]]:
         return [(item, step) for item, step in self._steps if step.extreme]
+
+    @property
+    def _leading(self) -> Leading | None:
+        """The rows of a group by which its extremes are known, if all are of one column."""
+        steps = {(column(step.argument), step.least, step.source) for _, step in self._extremes}
+        (name, least, source), *others = [*steps, ("", False, 0)]
+        return Leading(name, least) if name and not source and len(others) == 1 else None
 
     @property
     def _grouped(self) -> str:

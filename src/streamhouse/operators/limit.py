@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from sqlglot import exp, parse_one
+
 from streamhouse.operators.operator import (
     INPUT,
     RESULT,
@@ -13,6 +15,7 @@ from streamhouse.operators.operator import (
     Emits,
     Kept,
     Key,
+    Leading,
     Unary,
     keys,
     plain,
@@ -35,6 +38,11 @@ class FirstRows(Unary):
         """Whether the new result follows from the old one in this way."""
 
     @property
+    @abstractmethod
+    def _leading(self) -> Leading | None:
+        """The input's rows of a partition that suffice for those of the result."""
+
+    @property
     def reduced(self) -> bool:
         return True
 
@@ -43,7 +51,7 @@ class FirstRows(Unary):
         if not self._follows:
             return super().keeps
         (by,) = self._partitions
-        found = (Kept(RESULT, by), Kept(0, by, rare=True))
+        found = (Kept(RESULT, by), Kept(0, by, rare=True, leading=self._leading))
         return found[:1] if self.input.emits <= Emits.INSERTS else found
 
     def lookups(self, number: int, changes: Sequence[Change], found: Sequence[str]) -> str:
@@ -125,6 +133,13 @@ class Limit(FirstRows):
     @property
     def _follows(self) -> bool:
         return self.most is not None and not (self.skipped or self.in_order or self.timed)
+
+    @cached_property
+    def _leading(self) -> Leading | None:
+        if self.most is None or not self.order:
+            return None
+        term = parse_one(self.order[0], dialect="duckdb", into=exp.Ordered)
+        return Leading.ordered(term, self.most, self.input.not_null)
 
     def whole(self, inputs: Sequence[str]) -> str:
         order = f" ORDER BY {', '.join(self.order)}" if self.order else ""

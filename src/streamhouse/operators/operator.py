@@ -29,6 +29,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TypeAlias
 
+from sqlglot import exp
+
 from streamhouse.sql.expressions import binder
 
 INPUT, LEFT, RIGHT = "_i", "_l", "_r"
@@ -73,13 +75,44 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Leading:
+    """Of the rows of each key only `most` matter: those with the greatest values of a column.
+
+    With `least` they are those with the least values. Rows without a value do not count.
+    """
+
+    column: str
+    least: bool = False
+    most: int = 1
+
+    @classmethod
+    def ordered(cls, term: exp.Expr, most: int, not_null: Collection[str]) -> Leading | None:
+        """The first rows by a term of ORDER BY, if it is a column whose nulls come last."""
+        name, first = term.this.name, term.args.get("nulls_first")
+        if not isinstance(term.this, exp.Column) or (first and name not in not_null):
+            return None
+        return cls(name, not term.args.get("desc"), most)
+
+    @property
+    def extreme(self) -> str:
+        """The aggregate function of the most leading value."""
+        return "min" if self.least else "max"
+
+    def leads(self, value: str, other: str) -> str:
+        """The condition that a value comes before another one, which may be null."""
+        sign = "<" if self.least else ">"
+        return f"{value} IS NOT NULL AND ({other} IS NULL OR {value} {sign} {other})"
+
+
+@dataclass(frozen=True)
 class Kept:
     """Rows that a delta form looks up: of an input, or of the operator's own `RESULT`.
 
     `by` are SQL expressions over these rows, with the input's alias (`INPUT` for the result). If it
     is empty, all rows are looked up at once, of these only the ones for which `where` is true. An
     input occurs once in an operator's `keeps`. `rare`: few changes look any rows up. `weighted`:
-    the rows are read with their `WEIGHT`, and the weights of equal rows need not be summed.
+    the rows are read with their `WEIGHT`, and the weights of equal rows need not be summed. Of the
+    rows of a key those suffice that are `leading`; others may be missing, or have wrong weights.
     """
 
     input: int
@@ -87,6 +120,7 @@ class Kept:
     where: str = ""
     rare: bool = False
     weighted: bool = False
+    leading: Leading | None = None
 
     @property
     def whole(self) -> bool:
@@ -335,6 +369,12 @@ class Linear(Unary):
     @abstractmethod
     def _passed(self, delta: str) -> str:
         """The SQL of the change of its result for a change of its input."""
+
+
+def column(sql: str) -> str:
+    """The input's column that an operator's SQL is; empty for another expression."""
+    found = re.fullmatch(rf'"?{INPUT}"?\."((?:[^"]|"")+)"', sql)
+    return found[1].replace('""', '"') if found else ""
 
 
 def plain(sql: str) -> str:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from sqlglot import exp, parse_one
+
 from streamhouse.operators.limit import FirstRows
-from streamhouse.operators.operator import Key, plain
+from streamhouse.operators.operator import Key, Leading, plain
 from streamhouse.operators.over import WindowFunction
 from streamhouse.sql.expressions.binder import quote
 
@@ -27,6 +29,15 @@ class TopN(FirstRows, WindowFunction):
     @property
     def _follows(self) -> bool:
         return not (self.in_order or self.timed)
+
+    @cached_property
+    def _leading(self) -> Leading | None:
+        window = parse_one(self.item.sql, dialect="duckdb").find(exp.Window)
+        order = None if window is None else window.args.get("order")
+        # More rows than `most` may have a dense rank that is small enough.
+        if order is None or self.rank == "DENSE_RANK":
+            return None
+        return Leading.ordered(order.expressions[0], self.most, self.input.not_null)
 
     def whole(self, inputs: Sequence[str]) -> str:
         rank = quote(self.item.name)

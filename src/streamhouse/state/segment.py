@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import gathered
 
@@ -131,12 +132,23 @@ class AskedPart:
         if not (own[np.minimum(first + 1, len(own) - 1)] == asked)[first < len(own) - 1].any():
             return _taken(batch, first)
         counts = np.searchsorted(own, asked, side="right") - first
-        rows = int(counts.sum())
-        if rows > _TOGETHER * len(counts):
+        if counts.sum() > _TOGETHER * len(counts):
             runs = zip(first.tolist(), counts.tolist(), strict=True)
             return [batch.slice(start, length) for start, length in runs]
-        starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-        return _taken(batch, starts + np.arange(rows))
+        return _taken(batch, _runs(first, counts))
+
+    def first(self, most: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+        """The first `most` rows of each hash, and the last of these of hashes with more rows."""
+        first = np.searchsorted(self.own, self.asked)
+        counts = np.searchsorted(self.own, self.asked, side="right") - first
+        taken = _taken(self.batch, _runs(first, np.minimum(counts, most)))
+        return taken, _taken(self.batch, (first + most - 1)[counts > most])
+
+
+def _runs(starts: Any, counts: Any) -> Any:
+    """The numbers of runs of rows, of which each has a start and a length."""
+    before = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    return np.repeat(starts - before, counts) + np.arange(counts.sum())
 
 
 def _taken(batch: pa.RecordBatch, numbers: Any) -> list[pa.RecordBatch]:
@@ -175,10 +187,15 @@ def found_in(segments: Iterable[Segment], hashes: Hashes, schema: pa.Schema) -> 
     return pa.Table.from_batches(batches, schema)
 
 
-def in_order(rows: pa.Table) -> pa.Table:
-    """Rows sorted by their column `HASH`."""
-    order = np.argsort(rows.column(HASH).to_numpy())
-    return rows.combine_chunks().take(pa.array(order)).combine_chunks()
+def in_order(rows: pa.Table, column: str = "", least: bool = False) -> pa.Table:
+    """Rows sorted by their column `HASH`; those with the same by another `column`, nulls last."""
+    rows = rows.combine_chunks()
+    if column:
+        by = [(HASH, "ascending"), (column, "ascending" if least else "descending")]
+        order = pc.sort_indices(rows, sort_keys=by)
+    else:
+        order = pa.array(np.argsort(rows.column(HASH).to_numpy()))
+    return rows.take(order).combine_chunks()
 
 
 def distinct(hashes: Hashes) -> Hashes:

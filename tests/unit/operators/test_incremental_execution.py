@@ -33,6 +33,7 @@ from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.state import merges
 from streamhouse.state.manifest import Segments
+from streamhouse.state.segment import AskedPart
 from streamhouse.state.store import StateStore
 
 _QUERIES, _CHANGES = 4, 3
@@ -60,6 +61,7 @@ def test_random_trees(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(merges, "PART_ROWS", 10)
     for number in range(_QUERIES):
         monkeypatch.setattr(incremental, "MERGED_ROWS", number % 3 * 10)
+        monkeypatch.setattr(incremental, "FIRST_ROWS", number % 2)
         query = TreeGenerator(seed * _QUERIES + number).query()
         check_changes(query, random.Random(seed * _QUERIES + number), tmp_path / str(number))
 
@@ -168,6 +170,46 @@ def test_a_query(query: str, seed: int, tmp_path: Path) -> None:
 def test_one_input_of_a_join_changes(query: str, seeds: range, tmp_path: Path) -> None:
     for seed in seeds:
         check_changes(query, random.Random(seed), tmp_path / str(seed), only_one=True)
+
+
+_RANKED = "SELECT id, product, {0} OVER (PARTITION BY product ORDER BY {1}, id) AS r FROM orders"
+_LEADING = (
+    "SELECT product, MAX(amount) AS m, COUNT(*) AS n FROM orders GROUP BY product",
+    "SELECT MIN(at_) AS l FROM orders",
+    "SELECT amount, MAX(product) AS p FROM orders GROUP BY amount",
+    "SELECT product, MIN(price) AS l FROM orders GROUP BY product HAVING MIN(price) < 2",
+    f"SELECT * FROM ({_RANKED.format('ROW_NUMBER()', 'amount DESC')}) WHERE r <= 2",
+    f"SELECT * FROM ({_RANKED.format('RANK()', 'price DESC')}) WHERE r <= 1",
+    f"SELECT * FROM ({_RANKED.format('DENSE_RANK()', 'amount DESC')}) WHERE r <= 2",
+    f"SELECT * FROM ({_RANKED.format('ROW_NUMBER()', 'amount')}) WHERE r <= 2",
+    "SELECT id, price FROM orders ORDER BY price DESC, id LIMIT 3",
+    "SELECT id, price FROM orders ORDER BY id LIMIT 2",
+    "SELECT m FROM (SELECT product, MAX(amount) AS m FROM orders GROUP BY product) ORDER BY m "
+    "DESC LIMIT 1",
+)
+"""The result depends on the first rows of each group, whose others are not read."""
+
+
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 40), marks=pytest.mark.soak)])
+@pytest.mark.parametrize("query", _LEADING)
+def test_leading_rows(
+    query: str, seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows of a group are read, unless they do not suffice."""
+    monkeypatch.setattr(merges, "TIER", 2)
+    first, left = AskedPart.first, list[int]()
+
+    def counted(part: AskedPart, most: int) -> Any:
+        taken, last = first(part, most)
+        left.append(len(last))
+        return taken, last
+
+    monkeypatch.setattr(AskedPart, "first", counted)
+    for seed in seeds:
+        monkeypatch.setattr(incremental, "FIRST_ROWS", seed % 2)
+        check_changes(query, random.Random(seed), tmp_path / str(seed))
+    nulls_first_or_ties = "BY amount, id" in query or "DENSE_RANK" in query
+    assert any(left) is not nulls_first_or_ties
 
 
 def test_a_join_without_columns_of_its_inputs_joins_other_rows_to_the_same_row() -> None:

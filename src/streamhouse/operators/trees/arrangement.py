@@ -13,11 +13,12 @@ from functools import cached_property
 from typing import TypeAlias
 
 import duckdb
+import pyarrow as pa
 
-from streamhouse.operators.operator import WEIGHT, Operator, plain, walk, whole_sql
+from streamhouse.operators.operator import WEIGHT, Leading, Operator, plain, walk, whole_sql
 from streamhouse.operators.scan import Scan
 from streamhouse.sql.expressions.binder import quote
-from streamhouse.state.segment import COUNT, HASH
+from streamhouse.state.segment import COUNT, HASH, in_order
 
 Origins: TypeAlias = Mapping[str, tuple[str, Mapping[str, int]]]
 """Where a table is, and the ids of its columns, by the name of its relation in a query."""
@@ -30,7 +31,8 @@ class Arrangement:
     """Rows of `operator`, found by `by`: SQL expressions over them, whose alias is `alias`.
 
     `kinds` are the types as which values of `by` are hashed. Only rows for which `where` is true
-    are found. `origins` are those of the tables that it reads.
+    are found. Rows with the same hash are sorted by the column of `leading`, if any. `origins` are
+    those of the tables that it reads.
     """
 
     operator: Operator
@@ -38,6 +40,7 @@ class Arrangement:
     alias: str
     kinds: tuple[str, ...]
     where: str = ""
+    leading: Leading | None = None
     origins: Origins = field(default_factory=dict)
 
     @cached_property
@@ -52,8 +55,9 @@ class Arrangement:
             column = rf'"?\b{self.alias}"?\."{re.escape(self.operator.prefix)}'
             by, sql = [re.sub(column, '"', each) for each in by], ""
             types = [("", kind) for _, kind in types]
+        order = [self.ordered, self.leading is not None and self.leading.least]
         # Other versions of DuckDB may hash in another way.
-        parts = [sql, tables, types, by, self.kinds, duckdb.__version__]
+        parts = [sql, tables, types, by, self.kinds, order, duckdb.__version__]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     @property
@@ -75,6 +79,18 @@ class Arrangement:
         """The SQL of the hash by which a row is found."""
         return hash_of(self.by, self.kinds)
 
+    @property
+    def ordered(self) -> str:
+        """The column of a segment by which rows with the same hash are sorted; empty if none is."""
+        return f"c{[*self.operator.types].index(self.leading.column)}" if self.leading else ""
+
+    @property
+    def order(self) -> str:
+        """The SQL of the order of a segment's rows."""
+        if self.leading is None:
+            return HASH
+        return f"{HASH}, {self.ordered} {'ASC' if self.leading.least else 'DESC'} NULLS LAST"
+
     def stored(self, relation: str, count: str) -> str:
         """The SQL of the rows of a relation as a segment has them, in any order."""
         columns = ", ".join(
@@ -92,7 +108,11 @@ class Arrangement:
         """The SQL of one segment instead of several ones, whose rows a relation has, in order."""
         kinds = self.operator.types.values()
         net = _net([f"c{n}" for n in range(len(kinds))], kinds, relation, COUNT, HASH)
-        return f"{net} ORDER BY {HASH}"
+        return f"{net} ORDER BY {self.order}"
+
+    def sorted(self, rows: pa.Table) -> pa.Table:
+        """Rows of a segment in their order."""
+        return in_order(rows, self.ordered, self.leading is not None and self.leading.least)
 
     def weighted(self, relation: str) -> str:
         """The SQL of parts of segments: rows of the operator, with their counts as `WEIGHT`."""

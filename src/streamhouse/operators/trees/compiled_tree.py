@@ -1,5 +1,6 @@
 """What the incremental execution of a tree needs to know before it has any rows."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,6 +26,9 @@ from streamhouse.operators.trees.shared_partitions import shared
 from streamhouse.sql.expressions.binder import describe, quote
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
+
+_SORTED = re.compile(r"(TINY|SMALL|BIG)INT|INTEGER|DECIMAL\(\d+, ?\d+\)|DATE|TIME[\w ]*|VARCHAR")
+"""The types whose values DuckDB and Arrow sort alike."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +209,11 @@ class CompiledTree:
             if kept.by:
                 sql = f"SELECT {keys(kept.by)} FROM _rows AS {alias}"
                 kinds = tuple(str(kind) for _, kind in describe(sql, {"_rows": rows.types}))
-            arrangement = Arrangement(rows, kept.by, alias, kinds, kept.where, self._origins)
-            found.append(arrangement)
+            leading = kept.leading
+            if leading is not None and not _SORTED.fullmatch(rows.types[leading.column]):
+                leading = None
+            where, origins = kept.where, self._origins
+            found.append(Arrangement(rows, kept.by, alias, kinds, where, leading, origins))
         return tuple(found)
 
 

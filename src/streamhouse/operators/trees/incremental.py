@@ -40,10 +40,10 @@ from streamhouse.state.segment import (
     COUNT,
     HASH,
     AskedPart,
+    Segment,
     SegmentFile,
     StateError,
     distinct,
-    in_order,
     written,
 )
 from streamhouse.state.store import StateStore
@@ -58,6 +58,8 @@ MERGED_ROWS, MOST_FILES = 100_000, 64
 _BATCH_ROWS = 65_536
 _SORTED_ROWS = 1 << 18
 """The rows of a larger change are sorted by DuckDB, which may spill them."""
+FIRST_ROWS = 64
+"""So many rows of a key in a segment are read besides those that matter, if only the first do."""
 _FEW_HASHES = 2_000
 """Fewer rows are found by one thread as fast."""
 _NEGATIVE = "kept rows have negative counts"
@@ -187,7 +189,7 @@ class IncrementalRefresh:
             if wanted.rare:
                 self._db.execute(f"CREATE TEMP TABLE {name}_keys AS {keys}")
                 keys = f"SELECT * FROM {name}_keys"
-            rows = self._fetched(name, arrangements[n], keys, summed=not wanted.weighted)
+            rows = self._fetched(name, arrangements[n], keys, not wanted.weighted, change)
             if wanted.weighted and change is not None:
                 changes[wanted.input] = self._with_weights(name, arrangements[n], rows, change)
                 sql = operator.delta(changes, result)
@@ -266,21 +268,25 @@ class IncrementalRefresh:
         self._bag(change.new, kept.operator, f"{new} AND sum({WEIGHT}) > 0")
 
     def _fetched(
-        self, name: str, kept: Arrangement, keys: str, summed: bool = True
+        self,
+        name: str,
+        kept: Arrangement,
+        keys: str,
+        summed: bool = True,
+        change: Change | None = None,
     ) -> list[pa.Table]:
         """The parts of segments that have some keys, by segment; the relation `<name>_raw`.
 
-        Counts of rows that are not `summed` later are checked by key.
+        Counts of rows that are not `summed` later are checked by key. Of an arrangement with
+        `leading` rows, only those that matter after the `change`.
         """
         segments = [self._store.segment(file) for file in self.segments[kept.name]]
-        if kept.by:
-            names = [f"_k{n}" for n in range(len(kept.by))]
-            sql = f"SELECT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
-            hashes: Any = distinct(self._db.execute(sql).fetchnumpy()["h"])
-            run = map if len(hashes) < _FEW_HASHES else self._threads.map
-            found = [run(AskedPart.found, each.parts(hashes)) for each in segments]
-            batches = [list(itertools.chain.from_iterable(parts)) for parts in found]
-            rows = [pa.Table.from_batches(each) for each in batches if each]
+        if kept.by or (kept.leading and change):
+            hashes = self._hashes(kept, keys)
+            if kept.leading and change:
+                rows = self._leading(name, kept, hashes, keys, change)
+            else:
+                rows = self._found(segments, hashes)
             if not summed:
                 _check_counts(rows, hashes)
         else:
@@ -290,11 +296,72 @@ class IncrementalRefresh:
             self._db.register(f"{name}_raw", pa.concat_tables(rows))
         return rows
 
+    def _hashes(self, kept: Arrangement, keys: str) -> Any:
+        """The hashes of keys, sorted, each once."""
+        sql = f"SELECT {hash_of(_names(kept), kept.kinds)} AS h FROM ({keys})"
+        return distinct(self._db.execute(sql).fetchnumpy()["h"])
+
+    def _found(self, segments: Sequence[Segment], hashes: Any) -> list[pa.Table]:
+        """The rows of segments with some hashes, by segment."""
+        run = map if len(hashes) < _FEW_HASHES else self._threads.map
+        found = [run(AskedPart.found, each.parts(hashes)) for each in segments]
+        batches = [list(itertools.chain.from_iterable(parts)) for parts in found]
+        return [pa.Table.from_batches(each) for each in batches if each]
+
+    def _leading(
+        self, name: str, kept: Arrangement, hashes: Any, keys: str, change: Change
+    ) -> list[pa.Table]:
+        """The leading rows of some keys; all rows if too few of them are there after a change.
+
+        The first rows of a segment have all its rows before the last of these. So what comes before
+        the last ones of all segments is complete.
+        """
+        leading, segments = kept.leading, [self._store.segment(f) for f in self.segments[kept.name]]
+        assert leading is not None
+        parts = [part for each in segments for part in each.parts(hashes)]
+        found = [part.first(leading.most + FIRST_ROWS) for part in parts]
+        rows = [pa.Table.from_batches(taken) for taken, _ in found if taken]
+        if not any(last for _, last in found):
+            return rows
+        last = pa.Table.from_batches([batch for _, each in found for batch in each])
+        self._db.register(f"{name}_raw", pa.concat_tables(rows))
+        self._db.register(f"{name}_last", last.select([HASH, kept.ordered]))
+        end = f"{leading.extreme}({kept.ordered}) AS _end"
+        self._db.execute(
+            f"CREATE TEMP TABLE {name}_ends AS SELECT {HASH}, {end} FROM {name}_last GROUP BY 1"
+        )
+        changed = self._with_weights(name, kept, rows, change).new
+        by, value = [f"_c.{each}" for each in _names(kept)], quote(leading.column)
+        counted = (
+            f"SELECT {keys_of(kept.by)}, {value} AS _v, sum({WEIGHT}) AS _n "
+            f"FROM {changed} AS {kept.alias} GROUP BY ALL HAVING sum({WEIGHT}) > 0"
+        )
+        enough = (
+            f"SELECT {', '.join(by) or '1 AS _k'} FROM ({counted}) AS _c JOIN {name}_ends AS _e "
+            f"ON {hash_of(by, kept.kinds)} = _e.{HASH} WHERE {leading.leads('_v', '_end')} "
+            f"GROUP BY ALL HAVING sum(_n) >= {leading.most}"
+        )
+        same = same_keys([f"_q.{each}" for each in _names(kept)], "_t") or "true"
+        short = self._hashes(
+            kept,
+            f"SELECT * FROM ({keys}) AS _q WHERE NOT EXISTS (SELECT 1 FROM ({enough}) AS _t "
+            f"WHERE {same})",
+        )
+        whole = self._found(segments, short)
+        self._db.register(f"{name}_short", pa.table({HASH: short}))
+        complete = self._db.sql(
+            f"SELECT _r.* FROM {name}_raw AS _r LEFT JOIN {name}_ends AS _e USING ({HASH}) "
+            f"WHERE {HASH} NOT IN (SELECT {HASH} FROM {name}_short) AND "
+            f"(_e.{HASH} IS NULL OR {leading.leads(kept.ordered, '_end')}) ORDER BY {HASH}"
+        ).to_arrow_table()
+        self._db.unregister(f"{name}_raw")
+        return [complete, *whole]
+
     def _create_old(self, name: str, kept: Arrangement, rows: list[pa.Table]) -> None:
         """Create the relation of found rows, which `<name>_raw` has."""
         if not rows:
             self._db.execute(f"CREATE TEMP VIEW {name} AS {_no_rows(kept.operator.types)}")
-        elif not kept.where and _are_apart(rows):
+        elif not (kept.where or kept.leading) and _are_apart(rows):
             self._unpack(name, kept, rows)
         else:
             self._bag(name, kept.operator, net(kept.operator, f"({kept.weighted(f'{name}_raw')})"))
@@ -320,7 +387,7 @@ class IncrementalRefresh:
         if rows:
             self._changes[name] = name
             for kept in self._tree.keeping.get(name, ()):
-                self._added[kept.name] = self._change_segment(kept.stored(name, WEIGHT), rows)
+                self._added[kept.name] = self._change_segment(kept, name, rows)
             return True
         self._db.execute(f"DROP TABLE {name}")
         return False
@@ -330,17 +397,18 @@ class IncrementalRefresh:
         none = f"({_no_rows({**operator.types, WEIGHT: 'BIGINT'})})"
         return self._changes.get(self._tree.delta(operator), none)
 
-    def _change_segment(self, sql: str, rows: int) -> Future[SegmentFile]:
+    def _change_segment(self, kept: Arrangement, name: str, rows: int) -> Future[SegmentFile]:
         """Write the rows of a change, beside the computation if they are few."""
+        sql = kept.stored(name, WEIGHT)
         for segment in self._added.values():
             segment.result()  # Of one change at a time there is a copy in memory.
         if rows > _SORTED_ROWS:
             done = Future[SegmentFile]()
-            done.set_result(self._segment(sql))
+            done.set_result(self._segment(kept, sql))
             return done
         table, folder = self._db.sql(sql).to_arrow_table(), self._store.folder
         return self._threads.submit(
-            lambda: written(folder, table.schema, in_order(table).to_batches())
+            lambda: written(folder, table.schema, kept.sorted(table).to_batches())
         )
 
     def _add(self, name: str, kept: Arrangement, segment: SegmentFile) -> None:
@@ -355,9 +423,9 @@ class IncrementalRefresh:
                 files = (*files[:first], merged(self._db, self._store, same, kept))
         self.segments[name] = files
 
-    def _segment(self, sql: str) -> SegmentFile:
-        """Write rows as one segment."""
-        reader = self._db.sql(f"{sql} ORDER BY {HASH}").to_arrow_reader(_BATCH_ROWS)
+    def _segment(self, kept: Arrangement, sql: str) -> SegmentFile:
+        """Write rows as one segment of an arrangement."""
+        reader = self._db.sql(f"{sql} ORDER BY {kept.order}").to_arrow_reader(_BATCH_ROWS)
         return written(self._store.folder, reader.schema, reader)
 
     def build(self) -> None:
@@ -391,7 +459,9 @@ class IncrementalRefresh:
     def _keep(self, arrangement: Arrangement, rows: str) -> None:
         """Write all rows of an arrangement, unless there are some."""
         if arrangement.name not in self.segments:
-            self.segments[arrangement.name] = (self._segment(arrangement.stored(rows, "1")),)
+            self.segments[arrangement.name] = (
+                self._segment(arrangement, arrangement.stored(rows, "1")),
+            )
 
     def _kept_view(self, name: str, arrangement: Arrangement) -> None:
         """Make a relation of the rows of an arrangement, in one segment."""
@@ -414,6 +484,11 @@ def _check_counts(tables: Sequence[pa.Table], hashes: Any) -> None:
         sums[np.searchsorted(hashes, own[first])] += np.add.reduceat(counts, first)
     if sums.min(initial=0) < 0:
         raise StateError(_NEGATIVE)
+
+
+def _names(kept: Arrangement) -> list[str]:
+    """The columns of looked-up keys."""
+    return [f"_k{n}" for n in range(len(kept.by))]
 
 
 def _no_rows(types: Mapping[str, str]) -> str:
