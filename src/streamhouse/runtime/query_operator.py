@@ -17,7 +17,6 @@ from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.failed_values import located
 from streamhouse.sql.plan import StreamQuery, TableInfo
-from streamhouse.sql.streaming.passthrough_columns import copied_columns
 from streamhouse.types import arrow_type
 
 ROW = "_row"
@@ -58,7 +57,7 @@ class QueryOperator:
             lookup.relation: _planned_types(lookup.table, lookup.columns)
             for lookup in query.lookups
         }
-        self._copied = copied_columns(query)
+        self._copied = query.copied
         self._copied_schema: pa.Schema | None = None
         self._types_kept = False
         self._db = LastingConnection(query.rows.functions, threads=1, memory_limit=CONTINUOUS_QUERY)

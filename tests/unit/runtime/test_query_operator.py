@@ -40,7 +40,7 @@ def query(
     return StreamQuery(
         StreamScan(TableInfo(("c", "d", "orders"), ()), ("id", "price"), changelog),
         (),
-        OutputRows(rows_sql, columns, passed=passed or {}),
+        OutputRows(rows_sql, columns, passed=passed or {}, copies=bool(passed)),
         "f",
         misses_sql="SELECT src._row FROM src ANTI JOIN dim_0 USING (id)",
     )
