@@ -67,13 +67,9 @@ class QueryOperator:
         """Whether rows are pre-aggregated before the write."""
         return self._combine is not None
 
-    def bind(
-        self, now_ms: int, dimensions: Mapping[str, pa.Table], watermark_ms: int | None = None
-    ) -> None:
-        """Set the batch's time and watermark, and its dimensions' rows (relation name: table)."""
+    def bind(self, now_ms: int, watermark_ms: int | None = None) -> None:
+        """Set the batch's time and watermark."""
         set_times(self._db, now_ms, watermark_ms)
-        for relation, table in dimensions.items():
-            self.bind_dimension(relation, table)
 
     def watermarks(self, src: pa.Table) -> dict[str, int | None]:
         """The greatest watermark (epoch ms) among rows of each split; none if it has no use."""
