@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamhouse.errors import OptionError
 from streamhouse.lookup.partitions import PartitionRule
@@ -103,10 +103,6 @@ class RefreshRule:
         """Whether a batch may join an older version than the newest."""
         kept = self.interval_ms or self.blackouts or self.partition_interval_ms
         return bool(kept or self.behind or self.behind_partitions)
-
-    def without_background(self) -> RefreshRule:
-        """The same for strategies that load nothing in advance, so nothing in the background."""
-        return replace(self, behind=0, behind_partitions=0)
 
     def due(self, now_ms: int, refreshed_ms: int) -> bool:
         """Whether a batch at `now_ms` may join a newer snapshot than that of `refreshed_ms`."""

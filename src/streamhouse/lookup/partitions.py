@@ -70,14 +70,27 @@ class PartitionRule:
 
         The newest come first, for each of `specs`.
         """
-        ordered = sorted(
-            set(partitions), key=lambda partition: _order(partition, fields), reverse=True
-        )
+        values = {
+            partition: tuple(map(key_value, partition, fields)) for partition in set(partitions)
+        }
+
+        def order(partition: Partition) -> list[tuple[bool, Any]]:
+            return [(value is not None, value) for value in values[partition]]
+
+        ordered = sorted(values, key=order, reverse=True)
         if self.newest:
             return ordered[: self.newest]
-        chosen = [
-            partition for spec in self.specs for partition in _narrowed(ordered, spec, fields)
-        ]
+        chosen: list[Partition] = []
+        for spec in self.specs:
+            matching = ordered
+            for place, (_, text) in enumerate(spec):
+                if not matching:
+                    break
+                wanted = values[matching[0]][place]
+                if text != MAX:
+                    wanted = key_value(None if text == _DEFAULT_NAME else text, fields[place])
+                matching = [each for each in matching if values[each][place] == wanted]
+            chosen += matching
         return list(dict.fromkeys(chosen))
 
 
@@ -96,32 +109,6 @@ def _spec(text: str, keys: Sequence[str], whole: str, where: str) -> tuple[tuple
         first = next(key for key in keys if key not in values)
         raise OptionError(f"{where}: '{whole}' has no value for '{first}', which comes first")
     return tuple((key, values[key]) for key in named_keys)
-
-
-def _narrowed(
-    ordered: Sequence[Partition], spec: tuple[tuple[str, str], ...], fields: Sequence[pa.Field]
-) -> list[Partition]:
-    matching = list(ordered)
-    for position, (_, value_text) in enumerate(spec):
-        if not matching:
-            break
-        text = matching[0][position] if value_text == MAX else _null_or_text(value_text)
-        value = key_value(text, fields[position])
-        matching = [
-            partition
-            for partition in matching
-            if key_value(partition[position], fields[position]) == value
-        ]
-    return matching
-
-
-def _order(partition: Partition, fields: Sequence[pa.Field]) -> tuple[tuple[bool, Any], ...]:
-    values = [key_value(text, field) for text, field in zip(partition, fields, strict=True)]
-    return tuple((value is not None, value) for value in values)
-
-
-def _null_or_text(text: str) -> str | None:
-    return None if text == _DEFAULT_NAME else text
 
 
 def key_value(text: str | None, field: pa.Field) -> Any:

@@ -17,7 +17,6 @@ from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.failed_values import located
 from streamhouse.sql.plan import StreamQuery, TableInfo
-from streamhouse.sql.streaming.passthrough_columns import copied_columns
 from streamhouse.types import arrow_type
 
 ROW = "_row"
@@ -58,7 +57,7 @@ class QueryOperator:
             lookup.relation: _planned_types(lookup.table, lookup.columns)
             for lookup in query.lookups
         }
-        self._copied = copied_columns(query)
+        self._copied = query.copied
         self._copied_schema: pa.Schema | None = None
         self._types_kept = False
         self._db = LastingConnection(query.rows.functions, threads=1, memory_limit=CONTINUOUS_QUERY)
@@ -68,13 +67,9 @@ class QueryOperator:
         """Whether rows are pre-aggregated before the write."""
         return self._combine is not None
 
-    def bind(
-        self, now_ms: int, dimensions: Mapping[str, pa.Table], watermark_ms: int | None = None
-    ) -> None:
-        """Set the batch's time and watermark, and its dimensions' rows (relation name: table)."""
+    def bind(self, now_ms: int, watermark_ms: int | None = None) -> None:
+        """Set the batch's time and watermark."""
         set_times(self._db, now_ms, watermark_ms)
-        for relation, table in dimensions.items():
-            self.bind_dimension(relation, table)
 
     def watermarks(self, src: pa.Table) -> dict[str, int | None]:
         """The greatest watermark (epoch ms) among rows of each split; none if it has no use."""

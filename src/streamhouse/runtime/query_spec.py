@@ -20,8 +20,8 @@ LOOKUP_JOURNAL = "looked_up"
 """The suffix after `__` in the name of the journal table of lookups on servers."""
 
 
-_COMBINERS = {"sum": "sum", "min": "min", "max": "max"}
-"""DuckDB's aggregate function for each merge function that may be applied in parts."""
+_COMBINERS = ("sum", "min", "max")
+"""The merge functions that may be applied in parts; DuckDB's have the same names."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class QuerySpec:
 
     @property
     def task(self) -> str:
-        tasks = "tasks.task" if self.shuffle is None else "shuffle.read_task"
+        tasks = "tasks.task" if self.shuffle is None else "shuffle.shuffle"
         return f"streamhouse.runtime.streaming.{tasks}:run"
 
     @property
@@ -235,7 +235,7 @@ class PartialAggregation:
             name = merge_function(options, column.name)
             if name not in _COMBINERS:
                 return None
-            functions.append((column.name, _COMBINERS[name]))
+            functions.append((column.name, name))
         return cls(tuple(primary_key), tuple(functions))
 
     def sql(self, relation: str, columns: Sequence[str]) -> str:

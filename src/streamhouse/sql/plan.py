@@ -1,11 +1,9 @@
 """Tables and plans of queries as frozen records; independent of Spark, Paimon and MySQL."""
 
-from __future__ import annotations
-
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from streamhouse.sql.literal_rows import LiteralRows
@@ -262,6 +260,7 @@ class OutputRows:
     - `functions` are the Python functions that the texts call.
     - `passed` maps columns to the source columns whose values they have, unconverted; those for
       which this is certain.
+    - `copies`: each row of the source gives one row, in which all columns are `passed`.
     """
 
     sql: str
@@ -269,6 +268,7 @@ class OutputRows:
     numbered_sql: str | None = None
     functions: tuple[PythonFunction, ...] = ()
     passed: Mapping[str, str] = field(default_factory=dict)
+    copies: bool = False
 
 
 @dataclass(frozen=True)
@@ -316,18 +316,18 @@ class StreamQuery:
         """The table that it reads."""
         return self.scan.table
 
-    def reading(self, columns: Iterable[str]) -> StreamQuery:
-        """The query, which also reads these columns of its source."""
-        used = dict.fromkeys([*self.scan.columns, *columns])
-        listed = [column.name for column in self.source.columns if column.name in used]
-        # The hidden key of a view is none of its columns.
-        ordered = (*listed, *(name for name in used if name not in listed))
-        return replace(self, scan=replace(self.scan, columns=ordered))
-
     @property
     def row_kinds(self) -> bool:
         """Whether the output rows end with `rowkind`."""
         return self.scan.changelog and not self.merging.signed
+
+    @property
+    def copied(self) -> tuple[str, ...] | None:
+        """The columns of `src` that the query copies, in its order; None if it does more."""
+        if not self.rows.copies:
+            return None
+        names = tuple(self.rows.passed[column.name] for column in self.rows.columns)
+        return (*names, "rowkind") if self.row_kinds else names
 
     @property
     def timed(self) -> bool:

@@ -109,7 +109,7 @@ class Join:
     def rows(self, versions: Mapping[str, int], orders: Sequence[Row]) -> list[Row]:
         """What the query gives for orders, and after it the misses of lookups that retry."""
         src = source(self.query, orders)
-        self.operator.bind(0, {})
+        self.operator.bind(0)
         self.dimensions.at({"dims": versions})
         self.dimensions.bind(self.operator, src)
         found = sorted((tuple(r.values()) for r in self.operator.rows(src).to_pylist()), key=repr)
@@ -179,7 +179,9 @@ class Oracle:
             if version:
                 table = self._read(name, version).select(names)
             whole[lookup.relation] = table
-        self._operator.bind(0, whole)
+        self._operator.bind(0)
+        for relation, table in whole.items():
+            self._operator.bind_dimension(relation, table)
         src = source(self._query, orders)
         found = (tuple(row.values()) for row in self._operator.rows(src).to_pylist())
         misses = sorted(self._operator.misses(src).to_pylist())

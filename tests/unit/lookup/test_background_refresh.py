@@ -116,7 +116,7 @@ def offset(snapshot: int, next_version: int | None = None) -> Offset:
 def joined(join: Join, end: Offset, keys: Sequence[int] = KEYS) -> list[int]:
     """The price of each key, in a batch."""
     src = source(join.query, [(k, k, "tea", "") for k in keys])
-    join.operator.bind(0, {})
+    join.operator.bind(0)
     join.dimensions.at(end)
     join.dimensions.bind(join.operator, src)
     found = {row["n"]: row["price"] for row in join.operator.rows(src).to_pylist()}

@@ -40,7 +40,7 @@ def query(
     return StreamQuery(
         StreamScan(TableInfo(("c", "d", "orders"), ()), ("id", "price"), changelog),
         (),
-        OutputRows(rows_sql, columns, passed=passed or {}),
+        OutputRows(rows_sql, columns, passed=passed or {}, copies=bool(passed)),
         "f",
         misses_sql="SELECT src._row FROM src ANTI JOIN dim_0 USING (id)",
     )
@@ -53,7 +53,8 @@ def operator(
     passed: Mapping[str, str] | None = None,
 ) -> QueryOperator:
     made = QueryOperator(query(rows_sql, changelog, passed=passed), SALES, combine)
-    made.bind(0, {"dim_0": PEOPLE})
+    made.bind(0)
+    made.bind_dimension("dim_0", PEOPLE)
     return made
 
 
@@ -72,7 +73,8 @@ def test_rows_are_joined_and_misses_reported() -> None:
 def test_a_new_version_of_a_dimension_takes_effect() -> None:
     made = operator(JOIN)
     src = numbered(ORDERS, 0)
-    made.bind(0, {"dim_0": pa.table({"id": [3], "country": ["JP"]})})
+    made.bind(0)
+    made.bind_dimension("dim_0", pa.table({"id": [3], "country": ["JP"]}))
     assert made.rows(src).to_pylist() == [{"country": "JP", "revenue": 8.0}]
 
 
@@ -105,7 +107,7 @@ def test_rows_whose_order_matters_are_not_combined(options: dict[str, str]) -> N
 
 def test_the_time_of_the_batch_is_fixed() -> None:
     made = operator("SELECT strftime(getvariable('now'), '%Y-%m-%d %H:%M:%S.%g'), 1.0 FROM src")
-    made.bind(1_700_000_000_123, {})
+    made.bind(1_700_000_000_123)
     rows = made.rows(numbered(ORDERS.slice(0, 1), 0))
     assert rows.column("country").to_pylist() == ["2023-11-14 22:13:20.123"]
 
@@ -168,7 +170,7 @@ def test_casts_to_the_own_type_need_no_duckdb(kind: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(duckdb, "connect", lambda *_, **__: pytest.fail("opened DuckDB"))
     copied = query(sql, False, (Column("a", kind),), {"a": "a"})
     copy = QueryOperator(copied, pa.schema([("a", values.type)]), None)
-    copy.bind(1_700_000_000_000, {})
+    copy.bind(1_700_000_000_000)
     assert copy.rows(src).column("a").combine_chunks() == values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle import blocks
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
+from streamhouse.runtime.streaming.tasks import worker_resources
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.source import Offset
@@ -113,6 +115,9 @@ def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
     rows = result.to_pylist()
     messages = [row["message"] for row in rows if row["message"] is not None]
     assert rows[-1]["report"] is not None and len(messages) == len(rows) - 1 > 0
+    # What it has opened is also that of batches whose rows are gathered.
+    opened = worker_resources._open[os.getpid(), shop.spec.query_id]
+    assert worker_resources.resources_of(shop.spec) is opened
     TableCommitter(shop.options, "d.out", "q").commit(1, messages)
     found = pa.Table.from_batches(shop.address("out").open().read()).to_pylist()
     assert found == [{"id": 2, "name": "p2"}, {"id": 3, "name": "p3"}]

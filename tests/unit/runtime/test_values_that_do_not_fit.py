@@ -77,7 +77,7 @@ def test_bounded_statements_and_queries_name_column_and_key(seed: int, tmp_path:
     schema = tables.table("default.tgt").arrow_schema
     operator = QueryOperator(query, schema, None, key=target.primary_key)
     read = pa.Table.from_batches(tables.table("default.src").read())
-    operator.bind(0, {})
+    operator.bind(0)
     with pytest.raises(StreamhouseError, match=message):
         operator.rows(read.select(list(query.scan.columns)))
 

@@ -140,7 +140,7 @@ def test_continuous_queries_name_them_too(problem: str) -> None:
     shown, text = PROBLEMS[problem]
     plan = _catalog().stream(f"SELECT id FROM a WHERE {problem} IS NOT NULL")
     operator = QueryOperator(plan, pa.schema([("id", pa.int32())]), None)
-    operator.bind(0, {})
+    operator.bind(0)
     rows = _rows("a", 20).select(list(plan.scan.columns))
     numbered = rows.append_column("_row", pa.array(range(20), pa.int64()))
     with pytest.raises(StreamhouseError) as caught:

@@ -107,7 +107,7 @@ class FullDimension(TableDimension):
     def rows(self, keys: pa.Table | None) -> pa.Table:
         columns = list(self._spec.lookup.columns)
         if keys is not None:
-            hashes = distinct(self._hash.of(keys, self._hashed))
+            hashes = distinct(self._hashes(keys))
             rows = found_in(self._selected_segments, hashes, self._schema)
             return self._overlay.over(rows).select(columns)
         selected = tuple(self._selected)

@@ -72,9 +72,7 @@ class PartialDimension(TableDimension):
         self._key_cache.drop(changed_keys)
         for group, row_numbers in reader.groups.split(changed_keys).items():
             if group in self._held:
-                self._stale(
-                    group, self._hash.of(changed_keys.take(pa.array(row_numbers)), self._key)
-                )
+                self._stale(group, self._hashes(changed_keys.take(pa.array(row_numbers))))
         expired = time.monotonic() - self._options.retention_ms / 1000
         self._held = {group: held for group, held in self._held.items() if held.used >= expired}
         return True
@@ -89,7 +87,7 @@ class PartialDimension(TableDimension):
         """The rows of keys of one group."""
         held = self._held.get(group) or self._copied(group, keys)
         if held is not None:
-            held.used, hashes = time.monotonic(), self._hash.of(keys, self._key)
+            held.used, hashes = time.monotonic(), self._hashes(keys)
             stale = np.isin(hashes, held.stale)
             yield found_in(held.segments, distinct(hashes[~stale]), self._schema)
             keys = keys.filter(pa.array(stale))

@@ -111,9 +111,14 @@ def open_dimension(spec: DimensionSpec, choice: Choice) -> TableDimension:
 
 
 def refresh_rule(lookup: LookupJoin, choice: Choice) -> RefreshRule:
-    """When batches join newer versions of a lookup's table; raises as `RefreshRule.of`."""
+    """When batches join newer versions of a lookup's table; raises as `RefreshRule.of`.
+
+    Other strategies load nothing in advance, so nothing in the background.
+    """
     rule = RefreshRule.of(lookup)
-    return rule if choice.strategy in (FULL, BUCKET) else rule.without_background()
+    if choice.strategy in (FULL, BUCKET):
+        return rule
+    return replace(rule, behind=0, behind_partitions=0)
 
 
 def not_by_key(spec: DimensionSpec, table: Table) -> str | None:

@@ -4,7 +4,7 @@ The strategies differ in which groups they hold, and in how they follow a new sn
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,26 +22,6 @@ from streamhouse.sql.resolution.columns import physical
 from streamhouse.state.segment import Hashes, Segment, chunks, spilled
 
 NO_COLUMNS = pa.schema([])
-
-
-class KeyHash:
-    """Hashes columns, cast to their DuckDB types; holds an in-memory DuckDB until `close`."""
-
-    def __init__(self, types: Mapping[str, str]) -> None:
-        self._types = types
-        self._db = LastingConnection()
-
-    def of(self, rows: pa.Table, columns: Sequence[str]) -> Hashes:
-        """The hash of each row's values of these columns, in their order."""
-        if rows.num_rows == 0:
-            return np.array([], np.uint64)
-        parts = ", ".join(f"TRY_CAST({quote(name)} AS {self._types[name]})" for name in columns)
-        found = self._db.run(f"SELECT hash({parts}) FROM keys", keys=rows.select(list(columns)))
-        return np.asarray(found.column(0).to_numpy(), np.uint64)
-
-    def close(self) -> None:
-        """Free what DuckDB holds."""
-        self._db.close()
 
 
 @dataclass
@@ -93,7 +73,9 @@ class TableDimension(ABC):
         self._key = list(table.primary_key)
         more = [*table.primary_key, *table.partitioned_by]
         self._columns = list(dict.fromkeys([*spec.lookup.columns, *more]))
-        self._hash = KeyHash(physical(table))
+        types = physical(table)
+        keys = ", ".join(f"TRY_CAST({quote(name)} AS {types[name]})" for name in hashed)
+        self._hash_sql, self._db = f"SELECT hash({keys}) FROM keys", LastingConnection()
         self._version: Version | None = None
         self._chosen: tuple[Partition, ...] | None = None
         self._drop()
@@ -143,7 +125,7 @@ class TableDimension(ABC):
         """Free memory and files."""
         self._drop()
         self._version = None
-        self._hash.close()
+        self._db.close()
 
     @abstractmethod
     def _follow(self, before: Version, after: Version, reader: GroupReader) -> bool:
@@ -163,10 +145,7 @@ class TableDimension(ABC):
         """Rows as a group to be held; None if it needs more than `most_disk` bytes of files."""
         group, others = HeldGroup(), sum(held.memory for held in self._held.values())
         for piece in chunks(batches, self._schema):
-            hashes = np.zeros(piece.num_rows, np.uint64)
-            if self._hashed:
-                hashes = self._hash.of(piece, self._hashed)
-            segment = Segment.of(piece, hashes)
+            segment = Segment.of(piece, self._hashes(piece))
             if self._memory is None or others + group.memory + segment.nbytes <= self._memory:
                 group.memory += segment.nbytes
             else:
@@ -177,6 +156,13 @@ class TableDimension(ABC):
             if most_disk is not None and group.disk > most_disk:
                 return None
         return group
+
+    def _hashes(self, rows: pa.Table) -> Hashes:
+        """The hash of each row's values of the columns `hashed`, cast to their DuckDB types."""
+        if rows.num_rows == 0 or not self._hashed:
+            return np.zeros(rows.num_rows, np.uint64)
+        found = self._db.run(self._hash_sql, keys=rows.select(list(self._hashed)))
+        return np.asarray(found.column(0).to_numpy(), np.uint64)
 
     def _disk_left(self) -> int | None:
         """How many more bytes of files may be held; None: no limit."""

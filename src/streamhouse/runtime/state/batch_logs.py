@@ -1,11 +1,17 @@
-"""The logs of a Spark streaming query: which batches it has planned, and which are done."""
+"""The logs of a Spark streaming query: which batches it has planned, and which are done.
 
+Beside them are notes about a batch, from the driver that commits it to the planner of the next one,
+which is another process. What the planner reads there it puts into the offset.
+"""
+
+import contextlib
 import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
-from streamhouse.durable_files import sync_file, sync_folder
+from streamhouse.durable_files import replace_text, sync_file, sync_folder
 from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
 
@@ -20,6 +26,22 @@ def next_batch(end: Offset) -> int:
 def next_time(end: Offset) -> int:
     """The time of the next batch, from now on (epoch ms): later than that of the one before."""
     return max(time.time_ns() // 1_000_000, int(end.get("now", 0)) + 1)
+
+
+def note(file: Path, end: Offset, value: Any) -> None:
+    """Note a JSON value about the batch that ends at `end`, in place of a former note."""
+    # The folder may be gone if the run is being stopped.
+    with contextlib.suppress(FileNotFoundError):
+        replace_text(file, json.dumps([end["batch"], value]), durable=False)
+
+
+def noted(file: Path, start: Offset) -> Any:
+    """The value about the batch that ends at `start`; None if there is none."""
+    try:
+        batch, value = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if batch == start.get("batch") else None
 
 
 class BatchLogs:

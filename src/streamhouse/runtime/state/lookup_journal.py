@@ -144,22 +144,12 @@ class LookupJournal:
         return rows.sort_by([(BATCH, "ascending"), (PIECE, "ascending")])
 
     def _results(self, rows: pa.Table, batch: int) -> dict[str, pa.Table]:
-        of_batch = rows.filter(pc.equal(rows.column(BATCH), batch))
-        return {
-            relation: pa.concat_tables(
-                [
-                    self._values(lookup, text, batch)
-                    for name, text in zip(
-                        of_batch.column(LOOKUP).to_pylist(),
-                        of_batch.column("_rows").to_pylist(),
-                        strict=True,
-                    )
-                    if name == relation
-                ]
-                or [_schema(lookup).empty_table()]
-            )
-            for relation, lookup in self._lookups.items()
-        }
+        of_batch, results = rows.filter(pc.equal(rows.column(BATCH), batch)), {}
+        for relation, lookup in self._lookups.items():
+            pieces = of_batch.filter(pc.equal(of_batch.column(LOOKUP), relation)).column("_rows")
+            found = [self._values(lookup, text, batch) for text in pieces.to_pylist()]
+            results[relation] = pa.concat_tables([_schema(lookup).empty_table(), *found])
+        return results
 
     def _text(self, rows: pa.Table, lookup: LookupJoin) -> str:
         casts = ", ".join(f"CAST({quote(name)} AS VARCHAR)" for name in lookup.columns)

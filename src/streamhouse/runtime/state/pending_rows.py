@@ -174,17 +174,14 @@ def as_waiting(
 ) -> pa.Table:
     """Source rows as rows of the pending table, without row kinds for the write."""
     count = source.num_rows
-    names = [ROW_KIND if name == KIND else name for name in source.column_names]
-    table_names = [KIND if name == ROW_KIND else name for name in names]
-    due = pa.repeat(pa.scalar(due_ms, pa.int64()).cast(_TIME), count)
     columns = {
         QUERY: pa.repeat(pa.scalar(query_id), count),
         ROW_ID: row_ids,
-        DUE: due,
+        DUE: pa.repeat(pa.scalar(due_ms, pa.int64()).cast(_TIME), count),
         ATTEMPTS: attempts,
     }
-    for name, column in zip(table_names, source.columns, strict=True):
-        columns[name] = column
+    for name, column in zip(source.column_names, source.columns, strict=True):
+        columns[KIND if name == ROW_KIND else name] = column
     return pa.table(columns)
 
 

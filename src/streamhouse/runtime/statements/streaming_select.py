@@ -52,7 +52,7 @@ class StreamingSelect:
         if end == self._offset:
             return
         now_ms = time.time_ns() // 1_000_000
-        self._operator.bind(now_ms, {}, self._watermark["at"])
+        self._operator.bind(now_ms, self._watermark["at"])
         loaded = self._dimensions.loaded(self._pinned)
         pinned = self._versions.offset_keys(self._pinned, now_ms, loaded)
         self._pinned = {**pinned, "now": now_ms}

@@ -1,5 +1,6 @@
 """The query of an INSERT over one stream: it joins, aggregates and writes in its tasks."""
 
+import contextlib
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,6 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.kept_lookups import save_lookups
 from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.recorded_query import BoundTables, definition_json
@@ -31,6 +31,9 @@ from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
 from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.watermark import note_found
+from streamhouse.state.manifest import Manifest
+from streamhouse.state.segment import SegmentFile
+from streamhouse.state.store import LOOKUPS, StateStore
 
 
 class ContinuousQuery(JobQuery):
@@ -174,10 +177,36 @@ class ContinuousQuery(JobQuery):
             self._last_commit.note()
 
     def _save_lookups(self) -> None:
-        """Write what workers keep of the tables that the query looks up."""
+        """Write what workers keep of the tables that the query looks up, as tasks last reported it.
+
+        Each process keeps rows of its own, so the manifest is that of the process with the most
+        bytes. Its segments are in the memory of that process, or in its local files.
+        """
         batch, self._reported = self._reported, None
-        if batch is not None and self.spec.pinned:
-            save_lookups(self._checkpoint.path, self.spec, batch.end, batch.reports)
+        if batch is None:
+            return
+        kept, labels, vector = {}, {}, {}
+        for lookup, address in self.spec.pinned:
+            name = lookup.relation
+            held = [report["kept"][name] for report in batch.reports if report["kept"]]
+            if held:
+                most = max(held, key=lambda segments: sum(size for _, size in segments))
+                kept[name] = tuple(
+                    SegmentFile(f"{name}-{number}", rows, size, 0)
+                    for number, (rows, size) in enumerate(most)
+                )
+                labels[name] = f"lookup of {address.identifier} by {', '.join(lookup.keys)}"
+                vector[f"#{address.identifier}"] = {"snapshot": batch.end["dims"][name]}
+        store, view = (
+            StateStore(self.checkpoint_path / LOOKUPS),
+            {"snapshot": 0, "time": 0, "wrote": 0},
+        )
+        # The query goes on without the report.
+        with contextlib.suppress(OSError):
+            if kept and store.usable:
+                store.save(
+                    Manifest(batch.number, batch.end, view, kept, labels, {"vector": vector})
+                )
 
 
 def _described(spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> QueryDescription:

@@ -21,12 +21,10 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
-
-from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
     from streamhouse.runtime.query_description import Planner
     from streamhouse.source import Offset
@@ -42,6 +40,20 @@ STOP_REQUEST = "stop-request"
 STOPPED = "stopped"
 """The reader's answer file: no batch runs or will run. Spark requests offsets only between two
 batches."""
+RESULT_TYPE = StructType(
+    [
+        StructField("table", StringType()),
+        StructField("message", BinaryType()),
+        StructField("rows", BinaryType()),
+        StructField("rows_file", StringType()),
+        StructField("report", StringType()),
+        StructField("task", IntegerType()),
+        StructField("first_row", LongType()),
+        StructField("block", BinaryType()),
+    ]
+)
+"""Commit messages and reports; see `task_results.RESULT`. It is not a DDL text: a new JVM takes
+0.15 s of processor time to parse its first one."""
 _WARM_TASKS = 2
 _IDLE_WAIT_S = 0.25
 _IDLE_STEP_S = 0.01

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from streamhouse.options import duration_ms
-from streamhouse.runtime.state.batch_notes import note, noted
+from streamhouse.runtime.state.batch_logs import note, noted
 from streamhouse.source import Offset
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.statements.watermark import IDLE_OPTION

@@ -20,8 +20,7 @@ from streamhouse.connectors.bad_records import DeadLetterReplays
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.runtime.state.batch_logs import next_batch, next_time
-from streamhouse.runtime.state.batch_notes import noted
+from streamhouse.runtime.state.batch_logs import next_batch, next_time, noted
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.windows.watermarks import Watermarks

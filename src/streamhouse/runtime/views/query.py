@@ -10,8 +10,7 @@ from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
-from streamhouse.runtime.state.batch_logs import next_batch
-from streamhouse.runtime.state.batch_notes import note
+from streamhouse.runtime.state.batch_logs import next_batch, note
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import shared_folder
 from streamhouse.runtime.state.last_commit import LastCommit

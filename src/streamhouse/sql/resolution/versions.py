@@ -5,13 +5,14 @@ under the key and its time, and notes at which time a row was deleted (decision 
 stored time read the versions as they read a view of the newest row of each key.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.sql.expressions.binder import quote
-from streamhouse.sql.plan import Column, Name, Resolver, StreamQuery, TableInfo, ViewInfo
+from streamhouse.sql.plan import Column, Name, Resolver, TableInfo, ViewInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.text import ticked
 
@@ -73,16 +74,13 @@ def _newest(table: TableInfo) -> ViewInfo:
     return ViewInfo((*table.name[:-1], f"{table.name[-1]}$newest"), shown, query)
 
 
-def kept(query: StreamQuery) -> StreamQuery:
-    """The stream of a table's changes, with a row for each version instead of the changes.
+def kept(changes: str, columns: Sequence[Column]) -> str:
+    """SQL for the rows of a table of versions, from that for the changes of a table.
 
     The old half of an update ends no version: the new half does, by its own time.
     """
     items = [
         f"rowkind = '-D' AS {quote(REMOVED)}" if column.name == REMOVED else quote(column.name)
-        for column in query.rows.columns
+        for column in columns
     ]
-    sql = (
-        f"SELECT {', '.join(items)}, '+U' AS rowkind FROM ({query.rows.sql}) WHERE rowkind <> '-U'"
-    )
-    return replace(query, rows=replace(query.rows, sql=sql, passed={}))
+    return f"SELECT {', '.join(items)}, '+U' AS rowkind FROM ({changes}) WHERE rowkind <> '-U'"

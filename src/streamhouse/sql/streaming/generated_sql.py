@@ -10,7 +10,7 @@ from streamhouse.sql.expressions import lowering, timestamp_digits, zones
 from streamhouse.sql.expressions.binder import generate, quote
 from streamhouse.sql.functions.expression_builders import cast, column_of, quoted
 from streamhouse.sql.plan import LookupJoin
-from streamhouse.sql.resolution.columns import physical
+from streamhouse.sql.resolution.columns import physical, used_columns
 from streamhouse.sql.select_parts import relation
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.streaming.stream_select import Lookup, StreamSelect, equalities
@@ -59,8 +59,8 @@ class Stream:
 
     def rows(
         self,
-        items: list[exp.Expr],
-        names: list[str],
+        items: Sequence[exp.Expr],
+        names: Sequence[str],
         signed: bool = False,
         keep_row: bool = False,
     ) -> exp.Select:
@@ -186,12 +186,13 @@ def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
     return bounded_query.bound(stream.script, select, tree, relations, flink_type)
 
 
-def lookup_join(stream: Stream, lookup: Lookup, columns: tuple[str, ...]) -> LookupJoin:
-    """A lookup, with the SQL that returns the keys to look up; `columns`: those that are needed.
+def lookup_join(stream: Stream, lookup: Lookup, trees: list[exp.Expr]) -> LookupJoin:
+    """A lookup, with the SQL that returns the keys to look up; `trees` are what reads its columns.
 
     Omits key columns whose type is not in the same group as the value's (see `same_group`).
     """
-    join = replace(lookup.join, columns=columns)
+    join = lookup.join
+    join = replace(join, columns=used_columns(trees, join.relation, join.table))
     types = physical(join.table)
     column_types = {column.name: column.type for column in join.table.columns}
     values = stream.lookup_values(lookup, join.keys)

@@ -7,11 +7,10 @@ of the new one, and would remove its row. Such a query writes the rows that are 
 of the batch after all others (decision 224).
 """
 
-import hashlib
-from dataclasses import replace
+from collections.abc import Sequence
 
 from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
-from streamhouse.sql.plan import StreamQuery, TableInfo
+from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.streaming.stream_select import StreamSelect
 from streamhouse.sql.types import keeps_order
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
@@ -20,15 +19,22 @@ _LAST_ROW_COUNTS = ("deduplicate", "partial-update")
 """The merge engines by which the last row of a key counts."""
 
 
-def matter(query: StreamQuery, target: TableInfo | None) -> bool:
-    """Whether the order of the changes of two keys of the source can change the target's rows."""
+def reorder_key(selects: Sequence[StreamSelect]) -> tuple[str, ...]:
+    """The source's key if the order of the changes of two of its keys can change the target's rows.
+
+    `selects` are those of a query whose rows have row kinds. Of several, one may give a key of the
+    target to other keys of the source than another does.
+    """
+    target = selects[0].target if selects else None
     if target is None or not target.primary_key:
-        return False
-    if not query.row_kinds or query.merging.grouped or not _key(query.source):
-        return False
+        return ()
     if sequence_fields(target.options) or group_sequence_fields(target.options):
-        return False
-    return target.options.get("merge-engine", "deduplicate") in _LAST_ROW_COUNTS
+        return ()
+    if target.options.get("merge-engine", "deduplicate") not in _LAST_ROW_COUNTS:
+        return ()
+    if len(selects) == 1 and keeps_source_key(selects[0]):
+        return ()
+    return _key(selects[0].source)
 
 
 def keeps_source_key(top: StreamSelect) -> bool:
@@ -45,10 +51,3 @@ def keeps_source_key(top: StreamSelect) -> bool:
 def _key(source: TableInfo) -> tuple[str, ...]:
     """The key by which a changelog keeps its changes together, also one that readers do not see."""
     return source.primary_key or ((HIDDEN_KEY,) if is_view(source) else ())
-
-
-def reordered(query: StreamQuery) -> StreamQuery:
-    """The query with the source's key as its `reorder_key`, which it then also reads."""
-    key = _key(query.source)
-    fingerprint = hashlib.sha256(f"{query.fingerprint} reordered".encode()).hexdigest()
-    return replace(query.reading(key), reorder_key=key, fingerprint=fingerprint)

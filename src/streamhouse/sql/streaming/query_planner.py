@@ -1,30 +1,19 @@
 """Analysis of a continuous query: from its text to `StreamQuery`s that run in DuckDB."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
-from streamhouse.sql.expressions.binder import generate, quote
+from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.functions.expression_builders import column_of
 from streamhouse.sql.nesting_depth import limited_depth
-from streamhouse.sql.plan import (
-    Column,
-    LookupJoin,
-    Merging,
-    OutputRows,
-    Resolver,
-    StreamQuery,
-    StreamScan,
-    TableInfo,
-)
+from streamhouse.sql.plan import Column, Merging, Resolver, StreamQuery, StreamScan, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution import versions
@@ -35,19 +24,11 @@ from streamhouse.sql.streaming import (
     key_moves,
     retraction,
     row_number,
-    union_all,
     unpaired_retractions,
 )
 from streamhouse.sql.streaming.current_watermark import source_watermarks
-from streamhouse.sql.streaming.generated_sql import (
-    ROW,
-    ROW_KIND,
-    SOURCE,
-    Stream,
-    bound,
-    lookup_join,
-)
-from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
+from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
+from streamhouse.sql.streaming.output_rows import Part, output_rows
 from streamhouse.sql.streaming.select_reader import read_selects
 from streamhouse.sql.streaming.stream_select import OutputColumn, StreamSelect
 from streamhouse.sql.syntax import Query
@@ -111,32 +92,7 @@ def _analyzed(
         reads = select.source.name, tuple(sorted(select.options.items()))
         groups.setdefault(reads, []).append(select)
     analysis = _Analysis(parsed, resolver, target, columns, fixed)
-    return [_merged(group, analysis) for group in groups.values()]
-
-
-def _merged(group: list[StreamSelect], analysis: _Analysis) -> StreamQuery:
-    """Merge the parts of UNION ALL that read the same table into one query."""
-    target = analysis.target
-    marks = group[0].source.changelog and unpaired_retractions.are_removals(target)
-    if len(group) == 1:
-        if marks and target is not None:
-            query = analysis.query(group[0], keep_row=True)
-            if query.row_kinds:
-                return unpaired_retractions.marked(query, target)
-        query = analysis.query(group[0])
-        keeps = query.row_kinds and versions.keeps_versions(target)
-        return versions.kept(query) if keeps else query
-    for number, lookup in enumerate(each for part in group for each in part.lookups):
-        lookup.join = replace(lookup.join, relation=f"dim_{number}")
-    ordered = not any(part.aggregates for part in group)
-    queries = [analysis.query(part, keep_row=ordered) for part in group]
-    kinds = {(q.row_kinds, *(column.type for column in q.rows.columns)) for q in queries}
-    if len(kinds) > 1:
-        reason = "parts of UNION ALL over one table with other types, or only some with GROUP BY"
-        raise NotStreamedError(reason)
-    merged = union_all.merged(queries, ordered, target if marks else None)
-    # One part may give a key of the target to other keys of the source than another part does.
-    return key_moves.reordered(merged) if key_moves.matter(merged, target) else merged
+    return [analysis.query(group) for group in groups.values()]
 
 
 @dataclass(frozen=True)
@@ -152,8 +108,45 @@ class _Analysis:
     listed: tuple[str, ...]
     fixed: Mapping[str, str]
 
-    def query(self, select: StreamSelect, keep_row: bool = False) -> StreamQuery:
-        """The query of a SELECT; with `keep_row`, `_row` follows the columns of its rows."""
+    def query(self, selects: list[StreamSelect]) -> StreamQuery:
+        """The query of a SELECT, or of the parts of UNION ALL that read the same table."""
+        source, union = selects[0].source, len(selects) > 1
+        for number, lookup in enumerate(each for part in selects for each in part.lookups):
+            lookup.join = replace(lookup.join, relation=f"dim_{number}")
+        removes = source.changelog and unpaired_retractions.are_removals(self.target)
+        combined = removes or (union and not any(select.aggregates for select in selects))
+        parts = [self._part(select, combined) for select in selects]
+        if len({(part.row_kinds, *(c.type for c in part.columns)) for part in parts}) > 1:
+            reason = (
+                "parts of UNION ALL over one table with other types, or only some with GROUP BY"
+            )
+            raise NotStreamedError(reason)
+        lookups = tuple(lookup for part in parts for lookup in part.lookups)
+        misses = [generate(part.misses) for part in parts if part.misses is not None]
+        grouped = any(part.merging.grouped for part in parts)
+        upserts = dict.fromkeys(part.merging.upsert for part in parts if part.merging.upsert)
+        reorder_key = key_moves.reorder_key([part.top for part in parts if part.row_kinds])
+        read = {name for part in parts for name in part.source_columns}
+        read |= {*reorder_key, *(source.primary_key if removes else ())}
+        listed = [column.name for column in source.columns if column.name in read]
+        # The hidden key of a view is none of its columns.
+        listed += [name for name in reorder_key if name not in listed]
+        watermarks = max(part.watermarks for part in parts)
+        if union:
+            misses = [f"({sql})" for sql in misses]
+            # A shuffle sends a row to one task, but each part may look up another key.
+            lookups = tuple(replace(lookup, row_keys_sql=None) for lookup in lookups)
+        return StreamQuery(
+            StreamScan(source, tuple(listed), source.changelog, selects[0].options, watermarks),
+            lookups,
+            output_rows(parts, functions_in(self.parsed.tree)),
+            self._fingerprint(parts, reorder_key),
+            Merging(grouped, parts[0].merging.signed, "; ".join(upserts)),
+            " UNION ".join(misses) or None,
+            reorder_key,
+        )
+
+    def _part(self, select: StreamSelect, combined: bool) -> Part:
         script, target = self.parsed.script, self.target
         top = replace(select, target=target, outputs=self._outputs(select))
         stream, changelog = Stream(script, top, self.resolver.zone), top.source.changelog
@@ -177,10 +170,8 @@ class _Analysis:
                 items = retraction.finite_sums(items, top, target)
                 items = changing_rows.applied(items, top, target)
         merging = Merging(grouped, signed, upsert)
-        query = self._query(stream, items, output, merging, keep_row)
-        if not key_moves.matter(query, target) or key_moves.keeps_source_key(top):
-            return query
-        return key_moves.reordered(query)
+        watermarks, timed = source_watermarks(stream, self.resolver)
+        return Part(stream, items, output, merging, combined, watermarks, timed)
 
     def _outputs(self, select: StreamSelect) -> tuple[OutputColumn, ...]:
         """The columns that a SELECT writes; a constant of PARTITION (…) is a projection, too."""
@@ -218,79 +209,43 @@ class _Analysis:
             output.append(column)
         return items, tuple(output)
 
-    def _query(
-        self,
-        stream: Stream,
-        items: list[exp.Expr],
-        output: tuple[Column, ...],
-        merging: Merging,
-        keep_row: bool,
-    ) -> StreamQuery:
-        top, columns = stream.top, [column.name for column in output]
-        # A join may reorder rows, but the changes of one key must stay in order.
-        changes = top.source.changelog and not merging.signed
-        hinted = any(lookup.join.ordered for lookup in top.lookups)
-        matters = hinted or changes or targets.needs_order(self.target)
-        sort = bool(top.lookups) and not merging.grouped and matters
-        tree = stream.rows(items, columns, merging.signed, keep_row or sort)
-        rows, misses = generate(tree), stream.misses()
-        ordered = rows
-        if sort and not keep_row:
-            listed = ", ".join(map(quote, [*columns, *([ROW_KIND] if changes else [])]))
-            ordered = f"SELECT {listed} FROM ({rows}) AS numbered ORDER BY {quote(ROW)}"
-        trees: list[exp.Expr] = [tree] if misses is None else [tree, misses]
-        # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
-        watermarks, timed = source_watermarks(stream, self.resolver)
-        used = names.used_columns([*trees, *timed], SOURCE, top.source)
-        used = used or (top.source.columns[0].name,)
-        lookups = tuple(
-            lookup_join(stream, each, names.used_columns(trees, join.relation, join.table))
-            for each in top.lookups
-            for join in (each.join,)
-        )
-        passed = passthrough_columns(top, items, output)
-        functions = functions_in(self.parsed.tree)
-        return StreamQuery(
-            StreamScan(top.source, used, top.source.changelog, top.options, watermarks),
-            lookups,
-            OutputRows(ordered, output, rows if sort else None, functions, passed),
-            self._fingerprint(top.source, used, lookups, output, watermarks),
-            merging,
-            None if misses is None else generate(misses),
-        )
-
-    def _fingerprint(
-        self,
-        source: TableInfo,
-        source_columns: tuple[str, ...],
-        lookups: tuple[LookupJoin, ...],
-        output: tuple[Column, ...],
-        watermarks: str,
-    ) -> str:
+    def _fingerprint(self, parts: list[Part], reorder_key: tuple[str, ...]) -> str:
         """SHA-256 of the query's text without its layout, and of the parts of tables that it uses.
 
         Those parts are the name, the connector, the types of the used columns and the computed
         columns. The output columns, PARTITION values and Python functions are included too.
         """
 
-        def used(table: TableInfo, names: tuple[str, ...]) -> list[object]:
+        def used(table: TableInfo, names: Collection[str]) -> list[object]:
             kinds = [(c.name, c.type) for c in table.columns if c.name in names]
             computed = [(c.name, " ".join(c.expression.split())) for c in table.computed]
             order = [c.name for c in table.declared]
             at_end = order[len(table.columns) :] == [name for name, _ in computed]
             return [table.name, table.connector, kinds, computed, *([] if at_end else [order])]
 
-        parts = [
-            self.parsed.canonical,
-            used(source, source_columns),
-            [used(lookup.table, lookup.columns) for lookup in lookups],
-            [(column.name, column.type) for column in output],
-            *([sorted(self.fixed.items())] if self.fixed else []),
-            *(function.record() for function in functions_in(self.parsed.tree)),
-            *([self.resolver.zone] if self.resolver.zone != UTC else []),
-            *([watermarks] if watermarks else []),
-        ]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        prints = []
+        for part in parts:
+            values = [
+                self.parsed.canonical,
+                used(part.top.source, part.source_columns),
+                [used(lookup.table, lookup.columns) for lookup in part.lookups],
+                [(column.name, column.type) for column in part.columns],
+                *([sorted(self.fixed.items())] if self.fixed else []),
+                *(function.record() for function in functions_in(self.parsed.tree)),
+                *([self.resolver.zone] if self.resolver.zone != UTC else []),
+                *([part.watermarks] if part.watermarks else []),
+            ]
+            found = _hash(json.dumps(values))
+            moves = reorder_key and not key_moves.keeps_source_key(part.top)
+            prints.append(_hash(f"{found} reordered") if moves else found)
+        if len(prints) == 1:
+            return prints[0]
+        union = _hash("".join(prints))
+        return _hash(f"{union} reordered") if reorder_key else union
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _in_order(output: OutputColumn, top: StreamSelect) -> OutputColumn:

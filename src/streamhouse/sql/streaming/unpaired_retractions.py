@@ -7,11 +7,11 @@ values where the new row has nulls (decision 160).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.options.merge_functions import removes_records
-from streamhouse.sql.plan import StreamQuery, TableInfo
+from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.sql.streaming.stream_select import StreamSelect
 
 _ROW, _KIND = quote("_row"), quote("rowkind")
 
@@ -23,21 +23,20 @@ def are_removals(target: TableInfo | None) -> bool:
     return removes_records(target.options)
 
 
-def marked(
-    query: StreamQuery, target: TableInfo, rows: str | None = None, order: Sequence[str] = ("_row",)
-) -> StreamQuery:
-    """The query with `-D` for each `-U` whose `+U` is not in the result.
+def marked(rows: str, columns: Sequence[Column], top: StreamSelect, order: Sequence[str]) -> str:
+    """SQL for rows with `-D` for each `-U` whose `+U` is not among them.
 
-    `rows` is SQL for its rows, by default `OutputRows.sql`, with `_row` and the columns of `order`.
+    `rows` is SQL for the rows, with the output `columns` of `top`, then `_row`, `rowkind` and what
+    else `order` has, by which the result is sorted.
     """
-    key = [c.name for c in query.rows.columns if c.name in target.primary_key]
-    source_key = query.source.primary_key
-    outputs = ", ".join(f"o.{quote(column.name)}" for column in query.rows.columns)
-    keys = ", ".join(quote(name) for name in source_key)
+    assert top.target is not None
+    key = [column.name for column in columns if column.name in top.target.primary_key]
+    outputs = ", ".join(f"o.{quote(column.name)}" for column in columns)
+    keys = ", ".join(map(quote, top.source.primary_key))
     # A batch may reorder the changes, but not those of one key of the source.
     window = f"({f'PARTITION BY {keys} ' if keys else ''}ORDER BY {_ROW})"
     text = f"""
-WITH _rows AS MATERIALIZED ({rows or query.rows.sql}),
+WITH _rows AS MATERIALIZED ({rows}),
 _nexts AS (
   SELECT {_ROW}, {_KIND}, LEAD({_ROW}) OVER w AS _next, LEAD({_KIND}) OVER w AS _next_kind
   FROM src WINDOW w AS {window}
@@ -48,8 +47,7 @@ SELECT {outputs}, CASE WHEN p.{_ROW} IS NOT NULL
   THEN '-D' ELSE o.{_KIND} END AS {_KIND}
 FROM _rows AS o LEFT JOIN _pairs AS p ON p.{_ROW} = o.{_ROW}
 ORDER BY {", ".join(f"o.{quote(name)}" for name in order)}"""
-    output = replace(query.rows, sql=text.strip(), numbered_sql=None)
-    return replace(query.reading(source_key), rows=output)
+    return text.strip()
 
 
 def _equal(one: str, other: str, columns: Sequence[str]) -> str:

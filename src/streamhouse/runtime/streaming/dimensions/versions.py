@@ -28,7 +28,7 @@ from streamhouse.lookup.strategies.background_refresh import Pinned
 from streamhouse.lookup.strategies.selection import FULL, Choice, refresh_rule
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.state.batch_notes import note, noted
+from streamhouse.runtime.state.batch_logs import note, noted
 from streamhouse.source import Offset
 from streamhouse.sql.plan import LookupJoin
 

@@ -5,8 +5,10 @@ the rows also joins them. The planner decides this for a batch before Spark begi
 is in the batch's offset, under `whole`, where the driver finds it too.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
@@ -62,10 +64,32 @@ class TaskOfRow:
         self._sql = dimension.lookup.row_keys_sql or ""
         self.count = join_task_count(spec)
 
-    def of(self, src: pa.Table, operator: QueryOperator) -> tuple[Any, Any]:
+    def _of(self, src: pa.Table, operator: QueryOperator) -> tuple[Any, Any]:
         """The numbers of the rows that may be joined, and the task of each; -1: any task."""
         keys = operator.keys(self._sql, src)
         return keys.column(ROW).to_numpy(), self._key.tasks(keys, self.count)
+
+    def shares(
+        self, src: pa.Table, operator: QueryOperator, reader: int
+    ) -> Iterator[tuple[int, Any]]:
+        """The tasks that join rows of `src`, which a task `reader` has read, and their numbers."""
+        numbers, tasks = self._of(src, operator)
+        tasks[tasks < 0] = reader % self.count
+        # NumPy's stable sort is a radix sort for 16-bit integers, and slower for longer ones.
+        tasks = tasks.astype(np.int16 if self.count < 1 << 15 else np.int64)
+        order = np.argsort(tasks, kind="stable")
+        bounds = np.searchsorted(tasks[order], np.arange(self.count + 1))
+        for task in range(self.count):
+            own = np.sort(numbers[order[bounds[task] : bounds[task + 1]]])
+            if len(own):
+                yield task, own
+
+    def due_rows(self, operator: QueryOperator, task: int, src: pa.Table) -> pa.Array:
+        """Which due rows are of a task's buckets; all tasks number them in the same way."""
+        numbers, tasks = self._of(src, operator)
+        task_of_row = np.zeros(src.num_rows, np.int64)
+        task_of_row[numbers[tasks >= 0] + src.num_rows] = tasks[tasks >= 0]
+        return pa.array(task_of_row == task)
 
 
 def needs_row_numbers(spec: QuerySpec) -> bool:

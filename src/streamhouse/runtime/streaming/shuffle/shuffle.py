@@ -1,12 +1,15 @@
-"""The steps of a shuffled batch after its rows are read, as Spark operations, and their tasks."""
+"""The steps of a shuffled batch: tasks read its rows, others join them, and one may write them all.
+
+The first step is the stream that Spark reads, the others are operations on its rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -18,15 +21,19 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import (
     TaskOfRow,
     block_row,
+    first_row_number,
     join_task_count,
+    needs_row_numbers,
     place_of,
 )
-from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
+from streamhouse.runtime.streaming.spark_data_source import RESULT_TYPE
+from streamhouse.runtime.streaming.tasks import task as whole_task
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc, to_ipc
-from streamhouse.runtime.streaming.tasks.task import Steps
+from streamhouse.runtime.streaming.tasks.task import Steps, current_rows_last
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
-from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun
+from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun, chunks
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
+from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
@@ -36,36 +43,63 @@ if TYPE_CHECKING:
 _JOIN_ROWS = 8 * CHUNK_ROWS
 
 
-class JoinTask:
-    """Joins the source rows that were sent to it, and writes the result unless it is gathered."""
+def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
+    """Run a task that reads rows of a batch; executors. Yields rows of `RESULT`."""
+    if task.shuffled:
+        return _blocks(TaskRun(spec, task))
+    # A small batch is one task, with all buckets.
+    resources_of(spec).dimensions.take(0, 1)
+    return whole_task.run(spec, task)
 
-    def __init__(self, spec: QuerySpec, task: SplitsInput, rows: int) -> None:
-        """`rows`: how many were read for it, also of those that a filter left out."""
-        self._run = run = TaskRun(spec, task)
-        run.read_rows = rows
-        self._tasks = TaskOfRow(spec)
-        # Read tasks have reordered the rows.
-        waiting = None if spec.retry is None else Waiting(run, place_of, self._own)
-        self._steps = Steps(run, waiting)
 
-    def run(self, blocks: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Yields rows of `RESULT`, of which some have blocks of joined rows if `gathered`."""
-        run = self._run
-        run.open.dimensions.take(run.task.index, self._tasks.count)
-        # Few large chunks, since each join scans all rows of a small dimension.
-        tables = map(pa.concat_tables, gathered(blocks, _JOIN_ROWS))
-        rows = (src if ROW in src.column_names else numbered(src, 0) for src in tables)
-        yield run.result(self._steps.run(rows))
-        for table in self._steps.rows if run.spec.gathered else ():
-            if table.num_rows:
-                yield block_row(0, to_ipc(table))
+def _blocks(run: TaskRun) -> Iterator[pa.RecordBatch]:
+    """Read the splits of a task; yields rows of `RESULT`, of which each is for another task."""
+    tasks, index, rows = TaskOfRow(run.spec), run.task.index, 0
+    run.operator.bind(run.task.now_ms)
+    for src in _numbered(run):
+        first = src.column(ROW)[0].as_py()
+        for task, numbers in tasks.shares(src, run.operator, index):
+            block = src.take(pa.array(numbers - first))
+            if not needs_row_numbers(run.spec):
+                block = block.drop_columns([ROW])
+            yield block_row(task, to_ipc(block), int(numbers[0]))
+        rows += src.num_rows
+    yield block_row(index % tasks.count, None, rows=rows)
 
-    def _own(self, src: pa.Table) -> pa.Array:
-        """Which due rows are of this task's buckets; all tasks number them in the same way."""
-        numbers, tasks = self._tasks.of(src, self._run.operator)
-        task_of_row = np.zeros(src.num_rows, np.int64)
-        task_of_row[numbers[tasks >= 0] + src.num_rows] = tasks[tasks >= 0]
-        return pa.array(task_of_row == self._run.task.index)
+
+def _numbered(run: TaskRun) -> Iterator[pa.Table]:
+    """The rows of a task with their numbers, in chunks; all at once if they must be reordered."""
+    index, reorder_key, collected = run.task.index, run.spec.query.reorder_key, list[pa.Table]()
+    for number, split in enumerate(run.task.splits):
+        first = first_row_number(index, number)
+        for chunk in chunks(run.open.source.read(split)):
+            if reorder_key:
+                collected.append(chunk)
+            else:
+                yield numbered(chunk, first)
+                first += chunk.num_rows
+    if collected:
+        whole = current_rows_last(pa.concat_tables(collected), reorder_key)
+        yield numbered(whole, first_row_number(index, 0))
+
+
+def _joined(run: TaskRun, blocks: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Join the rows that were sent to a task, and write the result unless it is gathered.
+
+    Yields rows of `RESULT`, of which some have blocks of joined rows if it is.
+    """
+    tasks, index = TaskOfRow(run.spec), run.task.index
+    own = partial(tasks.due_rows, run.operator, index)
+    # The rows have been reordered where they were read.
+    steps = Steps(run, None if run.spec.retry is None else Waiting(run, place_of, own))
+    run.open.dimensions.take(index, tasks.count)
+    # Few large chunks, since each join scans all rows of a small dimension.
+    tables = map(pa.concat_tables, gathered(blocks, _JOIN_ROWS))
+    rows = (src if ROW in src.column_names else numbered(src, 0) for src in tables)
+    yield run.result(steps.run(rows))
+    for table in steps.rows if run.gathered else ():
+        if table.num_rows:
+            yield block_row(0, to_ipc(table))
 
 
 @dataclass(frozen=True)
@@ -97,9 +131,14 @@ class ShuffledBatch:
         blocks = [from_ipc(row["block"]) for row in rows if row["block"] is not None]
         count = sum(int(row["report"] or 0) for row in rows)
         task = self._input(index, self.end["pending"] > 0)
-        return retried_task(
-            self.spec.target.warehouse, lambda: JoinTask(self.spec, task, count).run(blocks)
-        )
+
+        def joined() -> Iterator[pa.RecordBatch]:
+            run = TaskRun(self.spec, task)
+            # Also those that a filter left out.
+            run.read_rows = count
+            return _joined(run, blocks)
+
+        return retried_task(self.spec.target.warehouse, joined)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Sort and write the joined rows of all tasks."""
@@ -111,7 +150,7 @@ class ShuffledBatch:
         yield retried(lambda: _written(TaskRun(self.spec, self._input(0, False)), blocks))
 
     def _input(self, index: int, due: bool) -> SplitsInput:
-        return SplitsInput(index, self.start, self.end, (), due, files=self.files)
+        return SplitsInput(index, self.start, self.end, (), due, shuffled=True, files=self.files)
 
 
 def _written(run: TaskRun, blocks: list[pa.Table]) -> pa.RecordBatch:

@@ -57,9 +57,9 @@ class Steps:
         run, messages = self._run, list[tuple[str, Message]]()
         run.bind()
         outputs = self._outputs(rows)
-        if run.operator.combines or run.spec.gathered:
+        if run.operator.combines or run.gathered:
             self.rows = list(outputs)
-            outputs = iter(() if run.spec.gathered else (run.operator.combine(self.rows),))
+            outputs = iter(() if run.gathered else (run.operator.combine(self.rows),))
         messages += run.write(outputs)
         if self._waiting is not None:
             messages += self._waiting.finish()

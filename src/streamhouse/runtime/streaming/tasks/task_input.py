@@ -32,7 +32,7 @@ class SplitsInput(TaskInput):
 
     `splits`, some of `Source.partitions`, are read in chunks. If several tasks share the splits,
     this one takes every `shares`-th chunk, beginning with number `share`, and the others take the
-    rest. `shuffled`: it sends its rows to other tasks, which join them. `files` are for rows that
+    rest. `shuffled`: other tasks join the rows than those that read them. `files` are for rows that
     it sends to the driver.
     """
 

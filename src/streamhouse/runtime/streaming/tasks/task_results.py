@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.runtime.failpoint import reached
-from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
+from streamhouse.runtime.streaming.spark_data_source import RESULT_TYPE
 from streamhouse.runtime.streaming.tasks.row_files import (
     RowFiles,
     from_ipc,

@@ -43,8 +43,11 @@ class TaskRun:
     def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
         self.spec, self.task = spec, task
         self.open = resources_of(spec)
-        number = spec.gathered and spec.query.rows.numbered_sql is not None
-        self.operator = self.open.operator(number)
+        self.gathered = spec.gathered and task.shuffled
+        """Whether another task writes the rows that this one joins."""
+        self.operator = self.open.operator(
+            self.gathered and spec.query.rows.numbered_sql is not None
+        )
         self.split = 0
         """The number of the split whose rows are taken."""
         self.read_rows = self.missed = 0
@@ -58,7 +61,7 @@ class TaskRun:
     def bind(self) -> None:
         """Set the time of the batch, and the versions of the lookups' tables."""
         task, journal = self.task, self.open.journal
-        self.operator.bind(task.now_ms, {}, watermark_before(task.end))
+        self.operator.bind(task.now_ms, watermark_before(task.end))
         self._recorded = None if journal is None else journal.recorded(task.batch)
         self.open.dimensions.at(task.end, self._recorded)
 
