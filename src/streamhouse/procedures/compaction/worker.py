@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamhouse.paimon.java.bucket_compaction import compacted
+from streamhouse.paimon.java.bucket_compaction import compacted, serialised
 from streamhouse.paimon.java.jars import JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.procedures.commit_messages import COMMIT_USER, serialised
+from streamhouse.procedures.context import COMMIT_USER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

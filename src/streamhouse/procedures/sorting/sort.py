@@ -19,15 +19,14 @@ from streamhouse.close_matches import nearest
 from streamhouse.duckdb_database import open_database
 from streamhouse.errors import DataLossError, StreamhouseError, TableError, UnsupportedSqlError
 from streamhouse.options import memory_bytes
-from streamhouse.paimon.java.bucket_compaction import commit
+from streamhouse.paimon.java.bucket_compaction import commit, deserialised
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
-from streamhouse.procedures.commit_messages import COMMIT_USER, deserialised
-from streamhouse.procedures.context import Context
+from streamhouse.procedures.context import COMMIT_USER, Context
 from streamhouse.procedures.registry import rows
 from streamhouse.procedures.sorting.space_filling_curves import MOST_COLUMNS, Curve, is_sortable
 from streamhouse.work_folder import work_folder
