@@ -32,8 +32,7 @@ from streamhouse.runtime.reset.continuous_targets import (
     checkpoint_roots,
     continuous_targets,
 )
-from streamhouse.runtime.reset.marker import any_left
-from streamhouse.runtime.reset.reset import finish, reset
+from streamhouse.runtime.reset.reset import any_left, finish, reset
 from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.session.ddl import (
     located,
