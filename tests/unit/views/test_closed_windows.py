@@ -27,7 +27,7 @@ from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
 from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.runtime.session.show_statements import table_text
-from streamhouse.runtime.session.view_input_tables import ViewInputTables
+from streamhouse.runtime.session.materialized_views import ViewInputTables
 from streamhouse.runtime.state.batch_notes import note
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
