@@ -2,8 +2,8 @@
 
 import logging
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -258,7 +258,7 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
     sink, schema, query_id = spec.open(), spec.arrow_schema, uuid.uuid4().hex
     count = 0
 
-    def read(bar: ProgressLine) -> Iterator[pa.RecordBatch]:
+    def read(bar: ProgressLine) -> Generator[pa.RecordBatch, None, None]:
         nonlocal count
         count = 0
         with bounded_reader(plan, Scans(session, plan, bar).open) as reader:
@@ -270,16 +270,16 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
     def write() -> WrittenBatch:
         writer = sink.writer(query_id, 0, query_id[:12])
         try:
-            with progress() as bar:
-                for batch in read(bar):
+            with progress() as bar, closing(read(bar)) as batches:
+                for batch in batches:
                     writer.write(batch)
             return WrittenBatch(0, writer.prepare())
         finally:
             writer.close()
 
     if sink.insert is not None:
-        with progress() as bar:
-            sink.insert(query_id, read(bar))
+        with progress() as bar, closing(read(bar)) as batches:
+            sink.insert(query_id, batches)
     else:
         sink.committer(query_id).commit(write, lambda: None)
     return count
