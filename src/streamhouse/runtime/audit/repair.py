@@ -163,14 +163,13 @@ class _Attempt:
         actual = rows_at(table, self._snapshot or None)
         rows = rows.cast(table.arrow_schema)
         difference = deviation(actual, rows, table.primary_key, kept, self._where)
-        inserted, updated, deleted = difference.counts
-        if dry_run or not (inserted or updated or deleted):
-            return RepairResult(table.identifier, inserted, updated, deleted, None)
+        if dry_run or not any(difference.counts):
+            return RepairResult(table.identifier, *difference.counts, None)
         self._progress.part("writing", None)
         committed = self._commit(difference)
         if committed is None:
             return None
-        return RepairResult(table.identifier, inserted, updated, deleted, committed)
+        return RepairResult(table.identifier, *difference.counts, committed)
 
     def _recompute(self, temporary: TemporaryTable) -> bool:
         """Write the expected rows into `temporary`; False if another try is needed."""
