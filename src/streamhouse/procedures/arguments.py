@@ -2,8 +2,13 @@
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.sql.options.renamed_options import current
@@ -45,6 +50,28 @@ def parse_partitions(text: str) -> list[dict[str, str]]:
     """Parse `dt=1,hh='0,8';dt=2`: a comma means AND, a semicolon OR."""
     parts = re.split(f";{_OUTSIDE_QUOTES}", text)
     return [pairs(part, "argument 'partitions'") for part in parts if part.strip()]
+
+
+def parse_where(text: str, columns: Collection[str], kind: str) -> exp.Expr:
+    """Parse a condition over some columns, in Spark's syntax; `kind` says which they are."""
+    try:
+        tree = sqlglot.parse_one(text, dialect="spark")
+    except SqlglotError as error:
+        first = str(error).splitlines()[0]
+        raise OptionError(f"argument 'where': {text!r} cannot be read: {first}") from None
+    if tree.find(exp.Query, exp.Command, exp.DDL, exp.DML):
+        raise OptionError(f"argument 'where' must be a condition over {kind}")
+    for column in tree.find_all(exp.Column):
+        check_column("where", column.name, columns, kind)
+    return tree
+
+
+def check_column(key: str, name: str, columns: Collection[str], kind: str) -> None:
+    """Raise `OptionError` if an argument names another column than the `columns`."""
+    if name not in columns:
+        raise OptionError(
+            f"argument '{key}': '{name}' is not one of the {kind}; {nearest(name, columns)}"
+        )
 
 
 def names(text: str) -> list[str]:

@@ -7,18 +7,18 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
-from streamhouse.close_matches import nearest
 from streamhouse.duckdb_database import open_database
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
 from streamhouse.paimon.java.expiry.partitions import Spec, spec_of
 from streamhouse.paimon.read.table import Table
-from streamhouse.procedures.arguments import parse_partitions
+from streamhouse.procedures.arguments import check_column, parse_partitions, parse_where
 from streamhouse.procedures.context import Context
+from streamhouse.sql.expressions.binder import quote
+
+_KIND = "partition columns"
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,10 @@ def select_entries(
         raise OptionError("give either 'partitions' or 'where', not both")
     matches = list(entries)
     if partitions is not None:
-        where = _condition(parse_partitions(partitions), table)
+        matches = _filtered(matches, table, _condition(parse_partitions(partitions), table))
     if where is not None:
-        matches = _filtered(matches, table, where)
+        condition = parse_where(where, table.partition_keys, _KIND).sql(dialect="duckdb")
+        matches = _filtered(matches, table, condition)
     if partition_idle_time is not None:
         before = int(time.time() * 1000) - duration_ms("partition_idle_time", partition_idle_time)
         newest: dict[bytes, int] = {}
@@ -104,33 +105,21 @@ def partition_table(specs: Sequence[Spec], table: Table) -> pa.Table:
 
 
 def _condition(specs: Sequence[Mapping[str, str]], table: Table) -> str:
-    """The SQL condition for partitions that are given by their values."""
+    """The condition, in DuckDB's SQL, for partitions that are given by their values."""
     parts = []
     for spec in specs:
         terms = []
         for key, value in spec.items():
-            _check_column(key, table)
+            check_column("partitions", key, table.partition_keys, _KIND)
             literal = exp.Literal.string(value.strip("'\"")).sql()
-            terms.append(f"`{key}` IS NULL" if value.upper() == "NULL" else f"`{key}` = {literal}")
+            is_null = value.upper() == "NULL"
+            terms.append(f"{quote(key)} {'IS NULL' if is_null else f'= {literal}'}")
         parts.append(f"({' AND '.join(terms)})")
     return " OR ".join(parts) or "FALSE"
 
 
-def _check_column(name: str, table: Table) -> None:
-    if name not in table.partition_keys:
-        hint = nearest(name, table.partition_keys)
-        raise OptionError(f"'{name}' is not a partition column of table {table.identifier}; {hint}")
-
-
-def _filtered(entries: Sequence[BucketEntry], table: Table, where: str) -> list[BucketEntry]:
-    try:
-        tree = sqlglot.parse_one(where, dialect="spark")
-    except SqlglotError as error:
-        raise OptionError(f"argument 'where': {where!r} cannot be read: {error}") from None
-    for column in tree.find_all(exp.Column):
-        _check_column(column.name, table)
-    if tree.find(exp.Query, exp.Command, exp.DDL, exp.DML):
-        raise OptionError("argument 'where' must be a condition over partition columns")
+def _filtered(entries: Sequence[BucketEntry], table: Table, condition: str) -> list[BucketEntry]:
+    """The entries of the partitions that meet a condition in DuckDB's SQL."""
     specs = list({entry.partition: entry.spec for entry in entries}.values())
     keys = list({entry.partition: None for entry in entries})
     if not keys:
@@ -139,11 +128,9 @@ def _filtered(entries: Sequence[BucketEntry], table: Table, where: str) -> list[
     with open_database(threads=1) as con:
         con.register("partitions", numbered)
         try:
-            matches = con.sql(
-                f"SELECT __position FROM partitions WHERE {tree.sql(dialect='duckdb')}"
-            ).fetchall()
+            matches = con.sql(f"SELECT __position FROM partitions WHERE {condition}").fetchall()
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
-            raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
+            raise OptionError(f"the condition {condition} over partitions fails: {first}") from None
     partitions = {keys[index] for (index,) in matches}
     return [entry for entry in entries if entry.partition in partitions]

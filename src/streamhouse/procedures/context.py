@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+COMMIT_USER = "streamhouse-procedures"
+"""The commit user of procedures; queries have commit users of their own."""
+
 
 class Context:
     """One warehouse with its Java core, for one or more procedures; has to be closed.

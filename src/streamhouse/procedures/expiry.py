@@ -13,9 +13,8 @@ from streamhouse.paimon.java.expiry.partitions import expire_partitions as expir
 from streamhouse.paimon.java.expiry.partitions import java_spec, spec_text
 from streamhouse.procedures.arguments import parse_options, timestamp_ms
 from streamhouse.procedures.bucket_entries import partition_specs
-from streamhouse.procedures.commit_messages import COMMIT_USER
 from streamhouse.procedures.consumers import refuse_if_held
-from streamhouse.procedures.context import Context
+from streamhouse.procedures.context import COMMIT_USER, Context
 from streamhouse.procedures.registry import Options, procedure, row, rows
 
 LEAST_ORPHAN_AGE_MS = 3_600_000

@@ -44,7 +44,7 @@ class Parameter:
 
 
 class Procedure(Generic[P]):
-    """A procedure: called from Python as `procedure(warehouse, …)`, from SQL by `bind` and `call`.
+    """A procedure: called from Python as `procedure(warehouse, …)`, from SQL by `run`.
 
     Returns its rows as an Arrow table.
     """
@@ -101,11 +101,6 @@ class Procedure(Generic[P]):
             parameter.name if parameter.required else f"[{parameter.name}]"
             for parameter in self.parameters
         )
-
-    def call(self, context: Context, values: Mapping[str, ArgumentValue]) -> pa.Table:
-        """Run it with the result of `bind`."""
-        function: Callable[..., pa.Table] = self._function
-        return function(context, **values)
 
     def _parameter(self, position: int, argument: Argument) -> Parameter:
         if argument.name is None:
@@ -223,7 +218,8 @@ def run(
     """
     match = find(procedure)
     values = match.bind(arguments)
+    call: Callable[..., pa.Table] = match
     table = values.get("table")
     if isinstance(table, str) and not table.endswith(".*"):
         values["table"] = qualified(table)
-    return match.call(context, values)
+    return call(context, **values)

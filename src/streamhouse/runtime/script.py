@@ -11,7 +11,9 @@ from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
+import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # makes sys.repair known
 from streamhouse.connectors import registry
 from streamhouse.errors import (
     OptionError,
@@ -23,6 +25,8 @@ from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.strategies.server_lookup import with_secrets
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.registry import run as run_procedure
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.pipeline import Pipeline
@@ -32,8 +36,7 @@ from streamhouse.runtime.reset.continuous_targets import (
     checkpoint_roots,
     continuous_targets,
 )
-from streamhouse.runtime.reset.marker import any_left
-from streamhouse.runtime.reset.reset import finish, reset
+from streamhouse.runtime.reset.reset import any_left, finish, reset
 from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.session.ddl import (
     located,
@@ -46,7 +49,6 @@ from streamhouse.runtime.shared_target import check_apart, checkpoint_names
 from streamhouse.runtime.spark.settings import DEFAULT_MASTER, SparkOptions
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
-from streamhouse.runtime.statements.call import ProcedureCalls
 from streamhouse.runtime.statements.explain import explain
 from streamhouse.runtime.statements.insert_plan import (
     is_bounded_query,
@@ -126,6 +128,8 @@ class ScriptRunner:
         self.has_reset = False
         """Whether the reset of `from_scratch` is done, or recorded for a later run to finish."""
         self._exit_stack = ExitStack()
+        self._contexts: dict[str, Context] = {}
+        """What the procedures of each catalog share, such as a Java core."""
 
     def run(self, statements: Sequence[syntax.Statement], files: Sequence[str] = ()) -> None:
         """Run all statements, then the continuous queries; returns when they have ended.
@@ -152,8 +156,6 @@ class ScriptRunner:
                     raise
             self._run_continuous()
         finally:
-            if "_calls" in vars(self):
-                self._calls.close()
             with self._exit_stack:
                 self._pipeline.close()
         self._pipeline.report_end("stopped" if self._options.stopped() else "caught up")
@@ -193,10 +195,6 @@ class ScriptRunner:
             work_folder("streamhouse-results-")
         )
         return session
-
-    @cached_property
-    def _calls(self) -> ProcedureCalls:
-        return ProcedureCalls(self._session, self._options.spark)
 
     def _note_reset(self) -> None:
         self.has_reset = True
@@ -263,7 +261,7 @@ class ScriptRunner:
             case syntax.Call() if is_sync(statement.procedure):
                 self._sync(statement)
             case syntax.Call():
-                self._output.rows(self._calls.run(statement).to_reader())
+                self._output.rows(self._call(statement).to_reader())
             case syntax.Show() | syntax.Describe():
                 self._table(describe(self._session, statement))
             case syntax.Explain():
@@ -368,6 +366,29 @@ class ScriptRunner:
         query = new_query(run, session.settings.value("parallelism.default"))
         self._pipeline.add(query)
         query.create_tables()
+
+    def _call(self, statement: syntax.Call) -> pa.Table:
+        """Run a procedure; an unqualified table is in the current database."""
+        session = self._session
+        catalog = statement.catalog or session.catalogs.current[0]
+        if catalog not in self._contexts:
+            context = Context(session.catalogs.options(catalog), self._spark)
+            self._contexts[catalog] = self._exit_stack.enter_context(context)
+        return run_procedure(
+            self._contexts[catalog],
+            statement.procedure,
+            statement.arguments,
+            lambda table: ".".join(session.full(tuple(table.split(".")))[-2:]),
+        )
+
+    def _spark(self) -> SparkSession:
+        """The session of a procedure that needs one, which is the script's own."""
+        from streamhouse.runtime.spark.session import check_cluster, start_session
+
+        spark = start_session("streamhouse", self._options.spark)
+        warehouses = [context.warehouse.options for context in self._contexts.values()]
+        check_cluster(spark, self._options.spark, warehouses, self._output.notice)
+        return spark
 
     def _catch_up(self) -> None:
         """With `until_caught_up`, let the queries above a bounded statement catch up first."""

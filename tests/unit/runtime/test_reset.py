@@ -18,8 +18,7 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.reset import reset as module
 from streamhouse.runtime.reset.continuous_targets import ScriptTargets, continuous_targets
-from streamhouse.runtime.reset.marker import NAME, any_left
-from streamhouse.runtime.reset.reset import finish, reset
+from streamhouse.runtime.reset.reset import MARKER, any_left, finish, reset
 from streamhouse.runtime.script import ScriptOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for, former_ids
 from streamhouse.sql.statements.script import parse_script
@@ -322,7 +321,7 @@ def test_a_reset_that_is_killed_is_finished_by_the_next_run(
 def test_what_was_cut_off_waits_for_a_script_with_that_target(world: World) -> None:
     world.ran("out", 0), world.ran("last", 0)
     world.reset()
-    marker = world.checkpoint("out").path.parent / NAME
+    marker = world.checkpoint("out").path.parent / MARKER
     marker.write_text('{"default.out": {"keep": false, "queries": []}}')
     world.ran("out", 0)
     only_last = TABLES + "INSERT INTO last SELECT id, v FROM src;"

@@ -105,7 +105,7 @@ class Query(BatchQuery):
                     there.pop(row["id"], None)
                 else:
                     there[row["id"]] = (row["ref"], row["name"])
-        waiting = 0 if audit.waiting is None else audit.waiting.num_rows
+        waiting = 0 if audit.waiting is None else len(audit.waiting.states)
         assert waiting == len(self.rows("out___pending"))
         return there
 

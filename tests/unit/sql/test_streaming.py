@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.sql.statements.likely_streaming import may_stream
+from streamhouse.cli.commands.run import may_stream
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
 from streamhouse.runtime.replay_requests import request_replay
+from streamhouse.runtime.session.materialized_views import ViewInputTables
 from streamhouse.runtime.session.show_statements import table_text
-from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.runtime.state.batch_logs import note
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
@@ -367,8 +367,10 @@ class ClosedView:
     def check_audit(self) -> None:
         """Assert that an audit finds no difference."""
         assert self.spec.select is not None
-        comparison = Comparison(self.session.session, self.spec, self.spec.select[0])
-        assert not comparison.at(self.offset, self._id).differences
+        comparison = Comparison(
+            self.session.session, self.spec, self.spec.select[0], self.offset, self._id
+        )
+        assert not comparison.audit().differences
 
     def result(self) -> Counter[Any]:
         return self.session.rows("SELECT * FROM t__view")

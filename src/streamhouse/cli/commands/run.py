@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
     from streamhouse.runtime.script import ScriptOptions
     from streamhouse.runtime.spark.settings import SparkOptions
     from streamhouse.sql.syntax import Statement
+
+_READING_INSERT = re.compile(
+    r"\b(INSERT\s+INTO|MATERIALIZED|CREATE\s+TABLE\b[^;]*\bAS\s+SELECT)\b[^;]*\bFROM\b"
+    r"|\bCALL\s+(\w+\.)?sys\.sync_mysql",
+    re.IGNORECASE,
+)
+_BATCH = re.compile(r"'execution\.runtime-mode'\s*=\s*'batch'", re.IGNORECASE)
 
 
 @with_flags("run")
@@ -115,8 +123,6 @@ def _report_status(
 @contextmanager
 def _spark_session(scripts: Sequence[str], options: SparkOptions) -> Iterator[None]:
     """Start Spark in the background if a script may have continuous queries; end it at the end."""
-    from streamhouse.sql.statements.likely_streaming import may_stream
-
     if not any(map(may_stream, scripts)):
         yield
         return
@@ -128,6 +134,15 @@ def _spark_session(scripts: Sequence[str], options: SparkOptions) -> Iterator[No
     finally:
         # If the script could not be parsed or planned, nothing else has ended the session.
         end_session()
+
+
+def may_stream(script: str) -> bool:
+    """Whether an INSERT or a view may read a table in streaming mode, or a CALL syncs tables.
+
+    It needs no parser, so Spark can be started before the parser is loaded. A wrong result only
+    costs time: `sql.streaming.query_planner` decides what the queries are.
+    """
+    return _READING_INSERT.search(script) is not None and _BATCH.search(script) is None
 
 
 def _run(

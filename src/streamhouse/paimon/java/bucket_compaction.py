@@ -7,7 +7,7 @@ the latter if files of level 0 have retractions. A lookup compaction reads the o
 key."""
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -174,3 +174,16 @@ def _rewritten(message: Any) -> Iterator[Any]:
     for file in [*increment.compactAfter(), *increment.changelogFiles()]:
         if str(file.fileName()) not in before:
             yield file
+
+
+def serialised(jvm: Any, messages: Iterable[Any]) -> list[bytes]:
+    """Java's commit messages as bytes; empty ones are left out."""
+    serializer = jvm.org.apache.paimon.table.sink.CommitMessageSerializer()
+    return [bytes(serializer.serialize(message)) for message in messages if not message.isEmpty()]
+
+
+def deserialised(jvm: Any, messages: Sequence[bytes]) -> list[Any]:
+    """The commit messages that either core, Java or Rust, has made."""
+    serializer = jvm.org.apache.paimon.table.sink.CommitMessageSerializer()
+    version = serializer.getVersion()
+    return [serializer.deserialize(version, message) for message in messages]

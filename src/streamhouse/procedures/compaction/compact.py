@@ -10,15 +10,19 @@ import pyarrow as pa
 
 from streamhouse.errors import CommitConflictError, OptionError, TableError
 from streamhouse.options import choice, integer
-from streamhouse.paimon.java.bucket_compaction import commit
+from streamhouse.paimon.java.bucket_compaction import commit, deserialised
 from streamhouse.procedures.arguments import names, parse_options, split_options
 from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
-from streamhouse.procedures.commit_messages import COMMIT_USER, deserialised
-from streamhouse.procedures.compaction.worker import RESULT, CompactionTask, send_jar
-from streamhouse.procedures.context import Context
+from streamhouse.procedures.compaction.spark_job import (
+    RESULT,
+    CompactionTask,
+    balanced,
+    collected,
+    send_jar,
+)
+from streamhouse.procedures.context import COMMIT_USER, Context
 from streamhouse.procedures.registry import Options, procedure, row, rows
 from streamhouse.procedures.sorting.sort import STRATEGIES, sort_table
-from streamhouse.procedures.spark_job import balanced, collected
 
 COMPACTED = {
     "table": str,

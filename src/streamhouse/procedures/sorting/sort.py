@@ -7,8 +7,9 @@ none (decision 015).
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,14 @@ from streamhouse.close_matches import nearest
 from streamhouse.duckdb_database import open_database
 from streamhouse.errors import DataLossError, StreamhouseError, TableError, UnsupportedSqlError
 from streamhouse.options import memory_bytes
-from streamhouse.paimon.java.bucket_compaction import commit
+from streamhouse.paimon.java.bucket_compaction import commit, deserialised
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
-from streamhouse.procedures.commit_messages import COMMIT_USER, deserialised
-from streamhouse.procedures.context import Context
+from streamhouse.procedures.context import COMMIT_USER, Context
 from streamhouse.procedures.registry import rows
 from streamhouse.procedures.sorting.space_filling_curves import MOST_COLUMNS, Curve, is_sortable
 from streamhouse.work_folder import work_folder
@@ -151,11 +151,20 @@ class _Sort:
             TableCommitter(self.table.catalog_options, name, user).remove_leftovers(user[:16])
             raise
         after = self._reads(filters, new_snapshot)
-        return self._rows(filters, before, after, new_snapshot)
+        found = [
+            (name, self.strategy, f"{column} = {text}", before[0], old, after[0], new, new_snapshot)
+            for (column, text), old, new in zip(filters, before[1:], after[1:], strict=True)
+        ]
+        return rows(_SORTED, found)
+
+    @cached_property
+    def _selected(self) -> set[bytes]:
+        """The partitions that are sorted."""
+        return {entry.partition for entry in self.entries}
 
     def _partitions(self) -> list[list[bytes]]:
         """The Rust core's splits of each selected partition, at the fixed snapshot."""
-        by_partition: dict[bytes, list[bytes]] = {entry.partition: [] for entry in self.entries}
+        by_partition: dict[bytes, list[bytes]] = {key: [] for key in sorted(self._selected)}
         for split in self.table.splits(self.snapshot):
             partition, _ = SplitFrame.parse(split).bucket_id
             if partition in by_partition:
@@ -218,9 +227,7 @@ class _Sort:
 
     def _commit(self, splits: Sequence[bytes], messages: Sequence[bytes]) -> int:
         """Replace the old files by the new ones, as a compaction."""
-        partitions = list({entry.partition: None for entry in self.entries})
-        snapshot = self.snapshot
-        read = file_ids(*splits)
+        partitions, snapshot, read = self._selected, self.snapshot, file_ids(*splits)
 
         def work(jvm: Any, java_table: Any) -> int:
             old = _files(jvm, java_table, snapshot, partitions)
@@ -246,40 +253,19 @@ class _Sort:
                 filters.append((column, str(pc.cast(median, pa.string())[0].as_py())))
         return filters
 
-    def _reads(self, filters: Sequence[tuple[str, str]], snapshot: int) -> tuple[int, list[int]]:
+    def _reads(self, filters: Sequence[tuple[str, str]], snapshot: int) -> list[int]:
         """How many files there are, and how many each filter reads, as the Java core plans it."""
-        partitions = list({entry.partition: None for entry in self.entries})
+        partitions = self._selected
 
-        def work(jvm: Any, java_table: Any) -> tuple[int, list[int]]:
-            all_files = sum(
-                len(group) for group in _files(jvm, java_table, snapshot, partitions).values()
-            )
+        def work(jvm: Any, java_table: Any) -> list[int]:
             # Despite its name, it makes a predicate on any columns, with their values as text.
             equals = jvm.org.apache.paimon.partition.PartitionPredicate.createPartitionPredicate
-            counts = []
-            for column, text in filters:
-                equal = equals({column: text}, java_table.rowType(), _NO_NULL)
-                files = _files(jvm, java_table, snapshot, partitions, equal)
-                counts.append(sum(len(group) for group in files.values()))
-            return all_files, counts
+            kind = java_table.rowType()
+            equal = [equals({column: text}, kind, _NO_NULL) for column, text in filters]
+            plans = (_files(jvm, java_table, snapshot, partitions, one) for one in (None, *equal))
+            return [sum(map(len, plan.values())) for plan in plans]
 
         return self.context.java(self.table.identifier, work)
-
-    def _rows(
-        self,
-        filters: Sequence[tuple[str, str]],
-        before: tuple[int, list[int]],
-        after: tuple[int, list[int]],
-        snapshot: int,
-    ) -> pa.Table:
-        return rows(
-            _SORTED,
-            [
-                (self.table.identifier, self.strategy, f"{column} = {text}",
-                 before[0], before[1][place], after[0], after[1][place], snapshot)
-                for place, (column, text) in enumerate(filters)
-            ],
-        )  # fmt: skip
 
 
 def _rows_and_bytes(splits: Sequence[bytes]) -> tuple[int, int]:
@@ -304,7 +290,7 @@ def _cut(batches: Iterable[pa.RecordBatch], rows_of_file: int) -> Iterator[list[
 
 
 def _files(
-    jvm: Any, table: Any, snapshot: int, partitions: Sequence[bytes], filter: Any = None
+    jvm: Any, table: Any, snapshot: int, partitions: Collection[bytes], filter: Any = None
 ) -> dict[bytes, list[Any]]:
     """Java's metadata of the data files of some partitions in a snapshot."""
     utils = jvm.org.apache.paimon.utils.SerializationUtils
@@ -316,11 +302,10 @@ def _files(
     reader = table.newSnapshotReader().withSnapshot(jvm.java.lang.Long.valueOf(snapshot))
     if filter is not None:
         reader = reader.withFilter(filter)
-    selected_partitions = set(partitions)
     files: dict[bytes, list[Any]] = {}
     for split in reader.read().dataSplits():
         key = bytes(utils.serializeBinaryRow(split.partition()))
-        if key in selected_partitions:
+        if key in partitions:
             files.setdefault(key, []).extend(split.dataFiles())
     return files
 

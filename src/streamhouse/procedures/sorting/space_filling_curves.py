@@ -16,36 +16,29 @@ _MOST_BITS = 16
 MOST_COLUMNS = 8
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """The ranks of one column's values, by its quantiles in a sample.
+def _bounds(sample: pa.ChunkedArray, bits: int) -> npt.NDArray[Any]:
+    """The quantiles of a column in a sample, which give its values their ranks.
 
     A curve uses ranks instead of values: otherwise a column of large numbers would dominate it.
     """
+    values = np.unique(_comparable(sample.drop_null()))
+    most = (1 << bits) - 2
+    if len(values) > most:
+        values = values[np.linspace(0, len(values) - 1, most).astype(np.int64)]
+    return values
 
-    bounds: npt.NDArray[Any]
 
-    @classmethod
-    def of(cls, sample: pa.ChunkedArray, bits: int) -> Ranks:
-        values = np.unique(_comparable(sample.drop_null()))
-        most = (1 << bits) - 2
-        if len(values) > most:
-            values = values[np.linspace(0, len(values) - 1, most).astype(np.int64)]
-        return cls(values)
-
-    def rank(self, column: pa.Array, bits: int) -> U64:
-        """Each value's rank, spread over `bits` bits; nulls come first."""
-        encoded = column.dictionary_encode()
-        value_ranks = (
-            np.searchsorted(self.bounds, _comparable(encoded.dictionary), side="right") + 1
-        )
-        # Otherwise few distinct values would use only the low bits, and other columns dominate.
-        spread = ((1 << bits) - 1) // max(1, len(self.bounds) + 1)
-        ranks = np.append(value_ranks * max(1, spread), 0).astype(np.uint64)
-        indices = encoded.indices.fill_null(len(value_ranks)) if len(value_ranks) else None
-        if indices is None:
-            return np.zeros(len(column), np.uint64)
-        return np.asarray(ranks[indices.to_numpy(zero_copy_only=False)])
+def _ranks(column: pa.Array, bounds: npt.NDArray[Any], bits: int) -> U64:
+    """Each value's rank, spread over `bits` bits; nulls come first."""
+    encoded = column.dictionary_encode()
+    ranks = np.searchsorted(bounds, _comparable(encoded.dictionary), side="right") + 1
+    if not len(ranks):
+        return np.zeros(len(column), np.uint64)
+    # Otherwise few distinct values would use only the low bits, and other columns dominate.
+    spread = ((1 << bits) - 1) // max(1, len(bounds) + 1)
+    spread_ranks = np.append(ranks * max(1, spread), 0).astype(np.uint64)
+    indices = encoded.indices.fill_null(len(ranks))
+    return np.asarray(spread_ranks[indices.to_numpy(zero_copy_only=False)])
 
 
 def _comparable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
@@ -79,28 +72,28 @@ def is_sortable(kind: pa.DataType) -> bool:
 class Curve:
     """A curve through some columns, on which each row has a position.
 
-    `strategy` is order, zorder or hilbert.
+    `strategy` is order, zorder or hilbert; `bounds` are the quantiles of each column.
     """
 
     strategy: str
     columns: tuple[str, ...]
-    ranks: tuple[Ranks, ...]
+    bounds: tuple[npt.NDArray[Any], ...]
     bits: int
 
     @classmethod
     def of(cls, strategy: str, columns: Sequence[str], sample: pa.Table) -> Curve:
         """A curve that is scaled by a sample of the table's rows."""
         bits = min(_MOST_BITS, 63 // len(columns))
-        ranks = tuple(Ranks.of(sample.column(name), bits) for name in columns)
-        return cls(strategy, tuple(columns), ranks, bits)
+        bounds = tuple(_bounds(sample.column(name), bits) for name in columns)
+        return cls(strategy, tuple(columns), bounds, bits)
 
     def positions(self, rows: pa.RecordBatch) -> U64:
         """The position of each row on the curve; of `order`, where the columns decide, always 0."""
         if self.strategy == "order":
             return np.zeros(rows.num_rows, np.uint64)
         parts = [
-            ranks.rank(rows.column(name), self.bits)
-            for name, ranks in zip(self.columns, self.ranks, strict=True)
+            _ranks(rows.column(name), bounds, self.bits)
+            for name, bounds in zip(self.columns, self.bounds, strict=True)
         ]
         if self.strategy == "hilbert":
             parts = hilbert_axes(parts, self.bits)

@@ -138,7 +138,7 @@ def _expected(
         ]
         counts["batches"] += len(query_batches)
         waiting = pending_rows_at(recorded, user, first) if query_batches and first else None
-        recomputation = Recomputation(recorded, waiting if waiting else None)
+        recomputation = Recomputation(recorded, waiting if waiting and waiting.states else None)
         # If expiry determined the base snapshot, all of these batches come after it.
         at_snapshot = base if first else 0
         for run in _runs_between(query_batches, commits, removals):
@@ -148,7 +148,7 @@ def _expected(
                 if not base or first or at_snapshot > base:
                     parts.append((at_snapshot, step.rows, None))
         if recomputation.waiting is not None:
-            counts["waiting"] += recomputation.waiting.num_rows
+            counts["waiting"] += len(recomputation.waiting.states)
     # The rows of the base snapshot come first; the sort is stable within a snapshot.
     for _, rows, removed in sorted(parts, key=lambda part: part[0]):
         yield rows, removed

@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -17,7 +16,7 @@ from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
-from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN
+from streamhouse.runtime.audit.recompute import WaitingRows
 from streamhouse.runtime.audit.recorded_batches import Batch, Commits, RecordedBatches
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
@@ -74,14 +73,11 @@ def provable_range(
     )
 
 
-def pending_rows_at(recorded: RecordedBatches, user: str, batch: int) -> pa.Table | None:
-    """The rows of a query that were pending before `batch`, in the schema of `Recomputation`.
-
-    An empty table without columns if there are none; None if that snapshot has expired.
-    """
+def pending_rows_at(recorded: RecordedBatches, user: str, batch: int) -> WaitingRows | None:
+    """The rows of a query that were pending before `batch`; None if that snapshot has expired."""
     spec = recorded.spec(recorded.of_query[user][0])
     pending = recorded.target.auxiliary_table("pending")
-    empty = pa.table({})
+    empty = WaitingRows(pa.table({}), ())
     if spec.retry is None or batch == 0:
         return empty
     try:
@@ -101,10 +97,9 @@ def pending_rows_at(recorded: RecordedBatches, user: str, batch: int) -> pa.Tabl
     rows = PendingRows(pending, user).read(snapshot_id)
     if not rows.num_rows:
         return empty
-    source = as_source(rows, spec.query.scan.changelog)
-    due = rows.column(DUE).cast(pa.timestamp("ms")).cast(pa.int64())
-    tries = pc.cast(rows.column(ATTEMPTS), pa.int32())
-    return source.append_column(DUE_COLUMN, due).append_column(ATTEMPTS_COLUMN, tries)
+    due = rows.column(DUE).cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist()
+    states = list(zip(due, rows.column(ATTEMPTS).to_pylist(), strict=True))
+    return WaitingRows(as_source(rows, spec.query.scan.changelog), states)
 
 
 def _first_readable(recorded: RecordedBatches, batches: Sequence[Batch]) -> int:

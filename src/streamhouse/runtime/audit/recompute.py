@@ -5,14 +5,12 @@ recorded dimension snapshots. Lookup retries run in memory, by the recorded time
 without reading the pending table.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError
@@ -20,7 +18,6 @@ from streamhouse.lookup import partitions
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
 from streamhouse.runtime.audit.row_differences import equal
-from streamhouse.runtime.audit.rows_in_order import KeyedRows, Result, RetryState, in_order
 from streamhouse.runtime.query_operator import ROW, numbered, only, set_times, without
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
@@ -29,13 +26,21 @@ from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions
 from streamhouse.runtime.streaming.watermark import watermark_before
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.plan import LookupRetry
 
-DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
-"""Extra columns of a pending row: when it is retried (epoch ms), and the retries so far."""
-
+RetryState: TypeAlias = tuple[int, int]
+"""When a row is retried (epoch ms), and how often it was; -1: it waits behind another one."""
 
 _CLOSE = 1e-9
 """Relative: the order of addition differs."""
+
+
+@dataclass(frozen=True)
+class WaitingRows:
+    """Source rows that wait for a lookup, each with its retry state."""
+
+    rows: pa.Table
+    states: Sequence[RetryState]
 
 
 @dataclass(frozen=True)
@@ -50,17 +55,30 @@ class RecomputedStep:
     rows: pa.Table
 
 
+@dataclass
+class _Settled:
+    """What became of rows, by their numbers: first the waiting rows, then those of a batch.
+
+    `retried`: the waiting rows that were joined, of which `lost` had no match and no attempts left.
+    `passed`: the new rows that were joined. `waiting`: the rows that wait now.
+    """
+
+    retried: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    passed: list[int] = field(default_factory=list)
+    waiting: list[tuple[int, RetryState]] = field(default_factory=list)
+
+
 class Recomputation:
     """Recomputes one query's batches in order, in this process, without Spark.
 
-    Pending rows are kept between calls of `steps`, so the batches of `recorded` may be passed in
-    portions. `waiting` are the rows that are pending before the first batch: the source's columns,
-    `DUE_COLUMN` and `ATTEMPTS_COLUMN`.
+    `waiting` are the rows that wait before the first batch, and later those after the last step; so
+    the batches of `recorded` may be passed in portions. None: no row waits.
     """
 
-    def __init__(self, recorded: RecordedBatches, waiting: pa.Table | None = None) -> None:
+    def __init__(self, recorded: RecordedBatches, waiting: WaitingRows | None = None) -> None:
         self._recorded = recorded
-        self._waiting = waiting
+        self.waiting = waiting
         self._journal: tuple[str, LookupJournal] | None = None
 
     def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[RecomputedStep]:
@@ -80,22 +98,20 @@ class Recomputation:
                     f"table {target.identifier} follows a MySQL table, whose history MySQL "
                     "does not keep; audit the tables that are computed from it"
                 )
-            for step in _Run(spec, self).steps(consecutive, grouped):
+            looked_up = self._journaled_lookups(spec, consecutive[0])
+            run = _Run(spec, self.waiting)
+            for step in run.steps(consecutive, grouped, looked_up):
+                self.waiting = run.waiting
                 rows = evolution.with_current_columns(step.rows, target, spec.target.schema_id)
                 yield replace(step, rows=rows)
 
-    def journaled_lookups(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
+    def _journaled_lookups(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
         """The rows that a batch found in tables on servers, from the lookup journal."""
         if spec.lookup_journal is None:
             return {}
         if self._journal is None or self._journal[0] != batch.fingerprint:
             self._journal = batch.fingerprint, LookupJournal(spec)
         return self._journal[1].past(batch.number)
-
-    @property
-    def waiting(self) -> pa.Table | None:
-        """The rows that are pending after the last step."""
-        return self._waiting
 
 
 def _versions(batch: Batch) -> tuple[object, ...]:
@@ -116,25 +132,32 @@ def _source_range(batch: Batch) -> tuple[object, ...]:
 
 
 class _Run:
-    """Recomputes batches of one query that joined the same dimension versions."""
+    """Recomputes batches of one query that joined the same dimension versions.
 
-    def __init__(self, spec: QuerySpec, recomputation: Recomputation, pruned: bool = False) -> None:
+    `waiting`: as in `Recomputation`.
+    """
+
+    def __init__(
+        self, spec: QuerySpec, waiting: WaitingRows | None = None, pruned: bool = False
+    ) -> None:
         """`pruned`: read only the columns needed, not those that rows wait with."""
         self._spec = spec
-        self._recomputation = recomputation
+        self.waiting = waiting
         self._source = spec.source.open(
             spec.query.scan.columns if pruned or spec.retry is None else None
         )
         self._db = LastingConnection(spec.query.rows.functions, threads=2)
 
-    def steps(self, batches: list[Batch], grouped: bool) -> Iterator[RecomputedStep]:
+    def steps(
+        self, batches: list[Batch], grouped: bool, looked_up: Mapping[str, pa.Table]
+    ) -> Iterator[RecomputedStep]:
         self._join(batches[0].end)
-        for relation, rows in self._recomputation.journaled_lookups(self._spec, batches[0]).items():
+        for relation, rows in looked_up.items():
             self._db.keep(relation, rows)
         try:
             query = self._spec.query
             grouped = grouped and not query.timed and not query.scan.changelog
-            if grouped and self._recomputation._waiting is None:
+            if grouped and self.waiting is None:
                 step = self._run_grouped(batches)
                 if step is not None:
                     yield step
@@ -191,50 +214,37 @@ class _Run:
         """One batch: the waiting rows that are due come before its own rows, as in the stream."""
         set_times(self._db, batch.now_ms, watermark_before(batch.end))
         src = self._read(batch.start, batch.end)
-        stored, before = self._recomputation._waiting, src.slice(0, 0)
-        retries: list[RetryState] = []
-        if stored is not None:
-            before = numbered(stored.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
-            columns = (stored.column(name).to_pylist() for name in (DUE_COLUMN, ATTEMPTS_COLUMN))
-            retries = list(zip(*columns, strict=True))
         misses, ordered = self._misses(src), self._spec.waits_in_order
         # Where the order does not matter, no row waits behind another one.
-        new = src if ordered else only(src, misses)
-        result = self._settled(before, retries, new, batch)
+        new = (src if ordered else only(src, misses)).drop_columns([ROW])
+        stored = self.waiting or WaitingRows(new.slice(0, 0), ())
+        both = numbered(pa.concat_tables([stored.rows, new], promote_options="default"), 0)
+        result = self._settled(both, stored.states, batch.now_ms)
         outputs = [
-            only(before, pa.array(result.retried, pa.int64())),
-            only(new, pa.array(result.passed, pa.int64())) if ordered else without(src, misses),
+            only(both, pa.array(result.retried, pa.int64())),
+            only(both, pa.array(result.passed, pa.int64())) if ordered else without(src, misses),
         ]
         if self._spec.query.reorder_key:
             whole = pa.concat_tables(outputs, promote_options="default").drop_columns([ROW])
             outputs, result.lost = [self._reordered(numbered(whole, 0))], []
         hits = [without(outputs[0], pa.array(result.lost, pa.int64())), *outputs[1:]]
-        self._keep_waiting(before, new, result)
-        return RecomputedStep(
-            batch,
-            pa.concat_tables(
-                [rows.drop_columns([ROW]) for rows in hits], promote_options="default"
-            ),
-            pa.concat_tables(
-                [self._db.run(self._spec.query.rows.sql, src=rows) for rows in outputs]
-            ),
-        )
+        joined = pa.concat_tables(hits, promote_options="default").drop_columns([ROW])
+        numbers, states = [number for number, _ in result.waiting], dict(result.waiting).values()
+        rows = both.take(pa.array(numbers, pa.int64())).drop_columns([ROW])
+        self.waiting = WaitingRows(rows, list(states)) if numbers else None
+        return RecomputedStep(batch, joined, pa.concat_tables(map(self._rows, outputs)))
 
-    def _settled(
-        self, before: pa.Table, retries: list[RetryState], new: pa.Table, batch: Batch
-    ) -> Result:
+    def _settled(self, both: pa.Table, states: Sequence[RetryState], now_ms: int) -> _Settled:
         """What becomes of the rows that waited before a batch, and of its own."""
-        retry = self._spec.retry
-        if retry is None:
-            return Result()
-        keyed_rows = []
-        for table in (before, new):
-            kinds, keys = ["+I"] * table.num_rows, [object() for _ in range(table.num_rows)]
-            if self._spec.waits_in_order:
-                keys, kinds = _keys(self._spec, table), table.column(ROW_KIND).to_pylist()
-            missed = pc.is_in(table.column(ROW), value_set=self._misses(table)).to_numpy()
-            keyed_rows.append(KeyedRows(keys, kinds, set(np.flatnonzero(missed).tolist())))
-        result = in_order(keyed_rows[0], retries, keyed_rows[1], batch.now_ms, retry)
+        if self._spec.retry is None:
+            return _Settled()
+        keys: Sequence[Hashable] = range(both.num_rows)
+        retracts = [False] * both.num_rows
+        if self._spec.waits_in_order:
+            keys = _keys(self._spec, both)
+            retracts = [kind in ("-U", "-D") for kind in both.column(ROW_KIND).to_pylist()]
+        missed = set(self._misses(both).to_pylist())
+        result = _settled(keys, retracts, missed, states, now_ms, self._spec.retry)
         if all(lookup.left for lookup in self._spec.query.lookups):
             result.lost = []
         return result
@@ -248,15 +258,6 @@ class _Run:
             src=src,
         )
         return numbered(ordered.drop_columns([ROW]).cast(src.drop_columns([ROW]).schema), 0)
-
-    def _keep_waiting(self, before: pa.Table, new: pa.Table, result: Result) -> None:
-        both = pa.concat_tables([before, new], promote_options="default").drop_columns([ROW])
-        waiting = both.take(pa.array([place for place, _ in result.waiting], pa.int64()))
-        for number, name in enumerate((DUE_COLUMN, ATTEMPTS_COLUMN)):
-            kind = pa.int64() if number == 0 else pa.int32()
-            values = pa.array([mark[number] for _, mark in result.waiting], kind)
-            waiting = waiting.append_column(name, values)
-        self._recomputation._waiting = waiting if waiting.num_rows else None
 
     def _rows(self, src: pa.Table) -> pa.Table:
         """The output of source rows."""
@@ -283,6 +284,49 @@ class _Run:
         return numbered(table, 0)
 
 
+def _settled(
+    keys: Sequence[Hashable],
+    retracts: Sequence[bool],
+    missed: set[int],
+    states: Sequence[RetryState],
+    now_ms: int,
+    retry: LookupRetry,
+) -> _Settled:
+    """Retry the waiting rows that are due, the oldest of each key first, then take the new rows.
+
+    Has for each row its key and whether it is a retraction; `missed` are those without a match,
+    `states` are of the waiting ones. Independent of `runtime.streaming.tasks.waiting`, which the
+    stream uses.
+    """
+    result, later = _Settled(), now_ms + retry.delay_ms
+    waiting: dict[Hashable, list[tuple[int, RetryState]]] = {}
+    started: set[Hashable] = set()
+    for number, state in enumerate(states):
+        key = keys[number]
+        if key in waiting or (key not in started and state[0] > now_ms):
+            waiting.setdefault(key, []).append((number, state))
+            continue
+        started.add(key)
+        attempts = state[1] + 1
+        if number in missed and (attempts == 0 or attempts < retry.max_attempts):
+            waiting[key] = [(number, (later, attempts))]
+        else:
+            result.retried.append(number)
+            result.lost += [number] if number in missed else []
+    for number in range(len(states), len(keys)):
+        queue = waiting.get(keys[number])
+        if not queue and number not in missed:
+            result.passed.append(number)
+        elif not queue:
+            waiting[keys[number]] = [(number, (later, 0))]
+        elif retracts[number] and not retracts[queue[-1][0]]:
+            queue.pop()
+        else:
+            queue.append((number, (later, -1)))
+    result.waiting = sorted(entry for queue in waiting.values() for entry in queue)
+    return result
+
+
 def _keys(spec: QuerySpec, rows: pa.Table) -> list[Hashable]:
     """The key of each source row; all its columns, if the source has no primary key."""
     key = spec.query.source.primary_key
@@ -300,8 +344,7 @@ def same_results(one: QuerySpec, other: QuerySpec, end: Offset) -> bool:
 
 
 def _rows(spec: QuerySpec, end: Offset) -> pa.Table:
-    recomputation = Recomputation(RecordedBatches(spec.target, (), {}))
-    rows = _Run(spec, recomputation, pruned=True).at_once(end)
+    rows = _Run(spec, pruned=True).at_once(end)
     if spec.sink is not None:
         return rows
     planned = spec.target.planned().read_schema(row_kind=ROW_KIND in rows.column_names)

@@ -30,7 +30,7 @@ from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit import view_audit
 from streamhouse.runtime.audit.audit import newest_recorded, rows_at
 from streamhouse.runtime.audit.provable_range import pending_rows_at
-from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Recomputation
+from streamhouse.runtime.audit.recompute import Recomputation, WaitingRows
 from streamhouse.runtime.audit.recorded_batches import Batch, Commits, RecordedBatches
 from streamhouse.runtime.audit.row_differences import Deviation, deviation
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
@@ -163,14 +163,13 @@ class _Attempt:
         actual = rows_at(table, self._snapshot or None)
         rows = rows.cast(table.arrow_schema)
         difference = deviation(actual, rows, table.primary_key, kept, self._where)
-        inserted, updated, deleted = difference.counts
-        if dry_run or not (inserted or updated or deleted):
-            return RepairResult(table.identifier, inserted, updated, deleted, None)
+        if dry_run or not any(difference.counts):
+            return RepairResult(table.identifier, *difference.counts, None)
         self._progress.part("writing", None)
         committed = self._commit(difference)
         if committed is None:
             return None
-        return RepairResult(table.identifier, inserted, updated, deleted, committed)
+        return RepairResult(table.identifier, *difference.counts, committed)
 
     def _recompute(self, temporary: TemporaryTable) -> bool:
         """Write the expected rows into `temporary`; False if another try is needed."""
@@ -217,13 +216,10 @@ class _Attempt:
                 f"table {self._address.identifier}: the rows that were pending at its last "
                 "commit have expired; repair it after its queries have committed again"
             )
-        if waiting.num_rows == 0:
+        if not waiting.states:
             return True
-        due = pa.repeat(pa.scalar(0, pa.int64()), waiting.num_rows)
-        attempts = pa.repeat(pa.scalar(-(1 << 30), pa.int32()), waiting.num_rows)
-        waiting = waiting.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN])
-        waiting = waiting.append_column(DUE_COLUMN, due).append_column(ATTEMPTS_COLUMN, attempts)
-        recomputation = Recomputation(recorded, waiting)
+        due = [(0, -(1 << 30))] * waiting.rows.num_rows
+        recomputation = Recomputation(recorded, WaitingRows(waiting.rows, due))
         for step in recomputation.steps([replace(last, start=last.end)]):
             if step.rows.num_rows and not set(self._functions.values()) <= set(_COMMUTES):
                 return False

@@ -12,15 +12,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import sqlglot
 from duckdb import DuckDBPyConnection
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
-from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.key_set import KeySet
+from streamhouse.procedures.arguments import parse_where
 from streamhouse.runtime.audit.recorded_batches import Unread
 from streamhouse.source import ROW_KIND, of_kind
 
@@ -221,19 +219,8 @@ def _is_empty(column_type: pa.DataType, name: str) -> str:
 
 def _condition(where: str, key: Sequence[str], names: Sequence[str]) -> str:
     """`where` as a condition for `Differ.where`."""
-    try:
-        tree = sqlglot.parse_one(where, dialect="spark")
-    except SqlglotError as error:
-        first = str(error).splitlines()[0]
-        raise OptionError(f"argument 'where': {where!r} cannot be read: {first}") from None
-    if tree.find(exp.Query, exp.Command, exp.DDL, exp.DML):
-        raise OptionError("argument 'where' must be a condition over the primary key")
+    tree = parse_where(where, key, "columns of the primary key")
     for column in list(tree.find_all(exp.Column)):
-        if column.name not in key:
-            raise OptionError(
-                f"argument 'where': '{column.name}' is not a column of the primary key; "
-                f"{nearest(column.name, key)}"
-            )
         column.set("table", None)
         column.set("this", exp.to_identifier(f"c{names.index(column.name)}"))
     return tree.sql(dialect="duckdb")

@@ -141,10 +141,10 @@ def _compared_with(address: TableAddress, checkpoint: Checkpoint) -> Audit:
                 "watermark closed their windows, which only the checkpoint of its pipeline knows; "
                 "audit it on that machine"
             )
-        return Comparison(session, spec, text).at(last, checkpoint.known_id())
+        return Comparison(session, spec, text, last, checkpoint.known_id()).audit()
     if not current:
         return compare_newest(session, spec, text)
-    result = Comparison(session, spec, text).at(last, checkpoint.known_id())
+    result = Comparison(session, spec, text, last, checkpoint.known_id()).audit()
     # A statement may have refreshed the view since.
     if result.differences and last["vector"] != newest["vector"]:
         now = compare_newest(session, spec, text)
@@ -158,14 +158,19 @@ def compare_newest(session: Session, spec: ViewSpec, text: str) -> Audit:
     Whether it has been refreshed since is not known.
     """
     newest = {"now": time.time_ns() // 1_000_000, **ViewPlanner(spec).newest({})}
-    return Comparison(session, spec, text).at(newest, None, unknown=True)
+    return Comparison(session, spec, text, newest, None).audit(unknown=True)
 
 
 class Comparison:
-    """Compares one view with its SELECT at given offsets."""
+    """Compares one view with its SELECT at an offset; `writer` is the query that keeps the view.
 
-    def __init__(self, session: Session, spec: ViewSpec, text: str) -> None:
-        self._spec = spec
+    Its later batches do not count.
+    """
+
+    def __init__(
+        self, session: Session, spec: ViewSpec, text: str, offset: Offset, writer: str | None
+    ) -> None:
+        self._spec, self._offset, self._writer = spec, offset, writer
         self._table = spec.target.open()
         self._columns = [c for c in self._table.columns if c.name != HIDDEN_KEY]
         target = TableInfo(("view",), tuple(self._columns))
@@ -176,20 +181,14 @@ class Comparison:
         else:
             assert windows.seen is not None
             self._query = windows.seen
-        self._offset: Offset = {}
-        self._writer: str | None = None
 
-    def at(self, offset: Offset, writer: str | None, unknown: bool = False) -> Audit:
-        """Compare at an offset; later batches of the query `writer` do not count.
-
-        `unknown`: it is not known whether the view has been computed from the offset.
-        """
-        self._offset, self._writer = offset, writer
-        snapshot = self._snapshot(writer, int(offset.get("batch", 0)))
+    def audit(self, unknown: bool = False) -> Audit:
+        """Compare; `unknown`: it is not known whether the view was computed from the offset."""
+        snapshot = self._snapshot()
         inputs: dict[str, int] = {}
         unread: list[Unread] = []
         for address in self._spec.tables.values():
-            position = offset["vector"][table_key(address)]
+            position = self._offset["vector"][table_key(address)]
             inputs[address.identifier] = read = int(position["snapshot"])
             latest = address.open().latest_snapshot_id() or 0
             if unknown or latest > read:
@@ -201,9 +200,10 @@ class Comparison:
         name = self._table.identifier
         return Audit(name, snapshot, 1, 0, 0, 0, rows, 0, found, tuple(unread), inputs)
 
-    def _snapshot(self, writer: str | None, batch: int) -> int | None:
+    def _snapshot(self) -> int | None:
+        batch = int(self._offset.get("batch", 0))
         for snapshot in self._table.snapshots.newest_first():
-            if snapshot.commit_user != writer or snapshot.commit_identifier <= batch:
+            if snapshot.commit_user != self._writer or snapshot.commit_identifier <= batch:
                 return snapshot.id
         return None
 

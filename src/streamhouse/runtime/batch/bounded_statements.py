@@ -2,8 +2,8 @@
 
 import logging
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,23 +16,30 @@ from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, overwrite_table
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.batch.hidden_rows import WrittenKeys
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.insert_differences import (
     EQUAL_ROWS,
     InsertResult,
+    WrittenKeys,
     can_skip_equal_rows,
     insert_differences,
 )
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.scans import Scans, scan_of
+from streamhouse.runtime.batch.wait_for_compaction import (
+    java_core,
+    make_visible,
+    overwrite,
+    shows_at_once,
+    write_iceberg_metadata,
+)
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -79,17 +86,8 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
         _warn_if_live(address.open())
     with progress() as bar:
         result = _write(session, statement, plan, address, bar, sidecar)
-    update_iceberg_metadata(address, sidecar)
+    write_iceberg_metadata(address, sidecar)
     return result
-
-
-def update_iceberg_metadata(address: TableAddress, sidecar: Sidecar | None) -> None:
-    """Bring the Iceberg metadata of a table up to date, if it has some, after a statement."""
-    if has_iceberg_metadata(address.open().options):
-        # It loads what only few statements need.
-        from streamhouse.runtime.batch.wait_for_compaction import write_iceberg_metadata
-
-        write_iceberg_metadata(address.warehouse, address.open(), sidecar)
 
 
 def _write(
@@ -111,29 +109,23 @@ def _write(
         scan.table.connector == "paimon" and session.endpoints.address(scan.table) == address
         for scan in plan.scans
     )
-    core: AbstractContextManager[Sidecar | None] = nullcontext()
-    if hides_new_rows(table):
-        from streamhouse.runtime.batch.wait_for_compaction import java_core, make_visible
-
-        core = java_core(address.warehouse, sidecar)
+    core = java_core(address.warehouse, sidecar) if hides_new_rows(table) else nullcontext()
     with core as java:
         with commit_lock(table.location) if reads_target else nullcontext():
             job = _Insert(session, statement, plan, address.open(), bar, java)
             if compares and can_skip_equal_rows(table) and table.latest_snapshot_id():
-                result = insert_differences(address, job.tables(), job.total, bar)
+                result = insert_differences(address, job.tables(), job.scans.total, bar)
             else:
                 rows = job.run()
                 result = InsertResult(rows, rows)
         if java is not None and (statement.overwrite or result.inserted or result.updated):
             bar.part("compacting", None)
-            make_visible(address.warehouse, address.open(), java)
+            make_visible(address, java)
     return replace(result, hidden=job.keys.hidden(address.open()))
 
 
 def _warn_if_live(table: Table) -> None:
     """Log a warning if a running query adds to the aggregation table that is overwritten."""
-    from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
-
     if table.options.get("merge-engine") == "aggregation" and written_by_live_query(table):
         _LOG.warning(
             "table %s: a running query writes this table; the rows that it writes later are "
@@ -153,12 +145,11 @@ class _Insert:
         plan: BoundedQuery,
         table: Table,
         bar: ProgressLine,
-        java: Sidecar | None = None,
+        java: Sidecar | None,
     ) -> None:
         self._progress = bar
         self._java = java
-        self._scans = Scans(session, plan, bar)
-        self._session = session
+        self.scans = Scans(session, plan, bar)
         self._statement = statement
         self._plan = plan
         self._table = table
@@ -194,14 +185,11 @@ class _Insert:
 
     def _overwrite(self, messages: list[bytes]) -> None:
         table, options = self._table, self._options
-        if self._java is not None and messages:
-            from streamhouse.runtime.batch.wait_for_compaction import overwrite, shows_at_once
-
-            if shows_at_once(table):
-                partition = self._statement.partition
-                overwrite(self._java, table, self._user, messages, options, partition)
-                return
-        overwrite_table(table, self._user, messages, options, self._partition_values)
+        if self._java is not None and messages and shows_at_once(table):
+            partition = self._statement.partition
+            overwrite(self._java, table, self._user, messages, options, partition)
+        else:
+            overwrite_table(table, self._user, messages, options, self._partition_values)
 
     @property
     def _partition_values(self) -> dict[str, Any]:
@@ -214,26 +202,22 @@ class _Insert:
             overwrite=self._statement.overwrite, partition=self._partition_values,
         )  # fmt: skip
         rows = 0
-        self._progress.part("writing", self.total)
-        try:
+        self._progress.part("writing", self.scans.total)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
             for part in self.tables():
                 rows += part.num_rows
-                for batch in part.to_batches():
-                    writer.write(batch)
-            return rows, writer.prepare(0)
-        finally:
-            writer.close()
+                yield from part.to_batches()
 
-    @property
-    def total(self) -> int | None:
-        """About how many rows the statement reads; None if unknown."""
-        return self._scans.total
+        messages = writer.write_all(batches(), 0)
+        return rows, messages
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows, with the table's columns and types."""
         schema = self._table.arrow_schema
         self.keys.clear()
-        with bounded_reader(self._plan, self._scans.open) as reader:
+        with bounded_reader(self._plan, self.scans.open) as reader:
             for batch in reader:
                 columns = [
                     pa.repeat(self._partition[name], batch.num_rows)
@@ -274,27 +258,28 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
     sink, schema, query_id = spec.open(), spec.arrow_schema, uuid.uuid4().hex
     count = 0
 
-    def named(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def read(bar: ProgressLine) -> Generator[pa.RecordBatch, None, None]:
         nonlocal count
         count = 0
-        for batch in reader:
-            count += batch.num_rows
-            columns = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)
-            yield columns.cast(schema)
+        with bounded_reader(plan, Scans(session, plan, bar).open) as reader:
+            for batch in reader:
+                count += batch.num_rows
+                columns = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)
+                yield columns.cast(schema)
 
     def write() -> WrittenBatch:
         writer = sink.writer(query_id, 0, query_id[:12])
         try:
-            with progress() as bar, bounded_reader(plan, Scans(session, plan, bar).open) as reader:
-                for batch in named(reader):
+            with progress() as bar, closing(read(bar)) as batches:
+                for batch in batches:
                     writer.write(batch)
             return WrittenBatch(0, writer.prepare())
         finally:
             writer.close()
 
     if sink.insert is not None:
-        with progress() as bar, bounded_reader(plan, Scans(session, plan, bar).open) as reader:
-            sink.insert(query_id, named(reader))
+        with progress() as bar, closing(read(bar)) as batches:
+            sink.insert(query_id, batches)
     else:
         sink.committer(query_id).commit(write, lambda: None)
     return count

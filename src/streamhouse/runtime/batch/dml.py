@@ -16,7 +16,6 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.purge import Purge
-from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, overwrite_table, truncate_table
 from streamhouse.paimon.write.commit_retries import (
@@ -27,10 +26,10 @@ from streamhouse.paimon.write.commit_retries import (
 )
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import unfinished_delete
-from streamhouse.runtime.batch.bounded_statements import update_iceberg_metadata
 from streamhouse.runtime.batch.change_count import ChangeCount
 from streamhouse.runtime.batch.row_kinds import dml_strategy, kinds, remaining
 from streamhouse.runtime.batch.scans import scan_of
+from streamhouse.runtime.batch.wait_for_compaction import make_visible, write_iceberg_metadata
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.dml_plan import analyze_dml
@@ -101,13 +100,9 @@ def execute(
             return None if changed is None else (changed, current.compacts)
 
         result, compacted = with_retries(address.open(), attempted)
-        table = address.open()
-        if result.inserted and not compacted and hides_new_rows(table):
-            # It loads what only few statements need.
-            from streamhouse.runtime.batch.wait_for_compaction import make_visible
-
-            make_visible(address.warehouse, table, sidecar)
-        update_iceberg_metadata(address, sidecar)
+        if result.inserted and not compacted:
+            make_visible(address, sidecar)
+        write_iceberg_metadata(address, sidecar)
         return result
 
 
@@ -116,7 +111,7 @@ def truncate(session: Session, statement: syntax.Truncate, sidecar: Sidecar | No
     target = _paimon_table(session, statement, statement.target)
     address = session.endpoints.address(target)
     truncate_table(address.open(), f"{CHANGE_USER}-{uuid.uuid4()}")
-    update_iceberg_metadata(address, sidecar)
+    write_iceberg_metadata(address, sidecar)
 
 
 def _paimon_table(session: Session, statement: syntax.Statement, name: Name) -> TableInfo:

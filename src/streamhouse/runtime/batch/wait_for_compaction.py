@@ -13,16 +13,16 @@ from typing import Any
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.options import boolean
-from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.unread_commits import invisible_snapshots
-from streamhouse.paimon.java.bucket_compaction import COMMIT_OPTIONS
+from streamhouse.paimon.java.bucket_compaction import COMMIT_OPTIONS, deserialised
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows, producer
+from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.procedures.commit_messages import deserialised
 
 _WAIT_S = 120.0
 _POLL_S = 0.2
@@ -36,34 +36,35 @@ _WRITES_KEYS_ONCE = ("deduplicate", "first-row")
 """Merge engines for which the Rust core writes at most one row per key into a file."""
 
 
-def make_visible(
-    warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None
-) -> None:
+def make_visible(address: TableAddress, sidecar: Sidecar | None = None) -> None:
     """Make the newly committed rows of a table visible.
 
     If a running pipeline writes the table, wait for its compaction, for up to two minutes. Else
     compact here, in `sidecar` or in one started for this. Does nothing for tables whose rows are
     visible at once, and for `write-only` tables.
     """
+    table = address.open()
     write_only = boolean("write-only", table.options.get("write-only", "false"))
     if write_only or not hides_new_rows(table):
         return
     committed = table.latest_snapshot_id() or 0
-    if written_by_live_query(table) and _wait_for_others(warehouse, table, committed):
+    if written_by_live_query(table) and _wait_for_others(address, committed):
         return
-    with java_core(warehouse, sidecar) as java:
+    with java_core(address.warehouse, sidecar) as java:
         for _ in range(_TRIES):
             with suppress(CommitConflictError):
                 java.compact(table.identifier)
                 return
 
 
-def write_iceberg_metadata(
-    warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None
-) -> None:
-    """Bring the Iceberg metadata of a table up to date, unless a running query does so."""
-    if not written_by_live_query(table):
-        with java_core(warehouse, sidecar) as java:
+def write_iceberg_metadata(address: TableAddress, sidecar: Sidecar | None) -> None:
+    """After a statement, bring the Iceberg metadata of a table up to date, if it has some.
+
+    A running query does so itself.
+    """
+    table = address.open()
+    if has_iceberg_metadata(table.options) and not written_by_live_query(table):
+        with java_core(address.warehouse, sidecar) as java:
             java.write_iceberg_metadata(table.identifier)
 
 
@@ -77,11 +78,11 @@ def java_core(warehouse: Mapping[str, str], sidecar: Sidecar | None) -> Iterator
         yield java
 
 
-def _wait_for_others(warehouse: Mapping[str, str], table: Table, committed: int) -> bool:
+def _wait_for_others(address: TableAddress, committed: int) -> bool:
     """Wait until others have compacted all snapshots up to `committed`; False if not in time."""
     deadline, seen = time.monotonic() + _WAIT_S, 0
-    while time.monotonic() < deadline and written_by_live_query(table):
-        current = Warehouse(warehouse).table(table.identifier)
+    while time.monotonic() < deadline and written_by_live_query(address.open()):
+        current = address.open()
         latest = current.latest_snapshot_id() or 0
         if latest != seen:
             seen = latest

@@ -3,17 +3,19 @@
 A reset of a target empties it and its `__unmatched` table (unless its rows are kept), removes the
 rows of its former queries from the other auxiliary tables, drops their consumers at all tables, and
 clears their checkpoints. All resets of a script run before its first statement. They begin with a
-marker in the folder of checkpoints (`reset.marker`): a process that dies before the marker is
-written has changed nothing; after that, the next run finishes the resets, with or without the
-option. So no query ever resumes from its old checkpoint with an emptied target, or starts anew with
-a full one.
+marker (`ResetMarker`): a process that dies before the marker is written has changed nothing; after
+that, the next run finishes the resets, with or without the option. So no query ever resumes from
+its old checkpoint with an emptied target, or starts anew with a full one.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
+from streamhouse.durable_files import locked, read_json, replace_json
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -25,10 +27,14 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.reset.continuous_targets import ContinuousTarget, ScriptTargets
-from streamhouse.runtime.reset.marker import Reset, ResetMarker
 from streamhouse.runtime.state.auxiliary_tables import empty_table, remove_rows, unmatched_table
 from streamhouse.runtime.state.batch_logs import next_batch
-from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for, former_ids
+from streamhouse.runtime.state.checkpoint import (
+    Checkpoint,
+    checkpoints_for,
+    former_ids,
+    pipeline_folder,
+)
 from streamhouse.runtime.state.checkpoint_registry import (
     registered_checkpoints,
     unregister_checkpoints,
@@ -38,21 +44,79 @@ from streamhouse.runtime.state.table_writers import other_writers, own_consumers
 Notice = Callable[[str], None]
 
 
+MARKER = ".from-scratch.json"
 _LOG = logging.getLogger("streamhouse.query")
+
+
+@dataclass(frozen=True)
+class Reset:
+    """A reset that has begun: whether rows are kept, and the ids of the queries to remove."""
+
+    keep: bool
+    queries: tuple[str, ...]
+
+
+class ResetMarker:
+    """The unfinished reset of one target, `database.table`, in the folders of its pipelines.
+
+    A pipeline's folder has one file for all of its targets.
+    """
+
+    def __init__(self, target: str, folders: Iterable[Path]) -> None:
+        self._target, self._paths = target, [folder / MARKER for folder in folders]
+
+    def read(self) -> Reset | None:
+        """The reset; None if there is none that is unfinished."""
+        records = [_records(path).get(self._target) for path in self._paths]
+        found = [record for record in records if record is not None]
+        if not found:
+            return None
+        queries = {query for record in found for query in record["queries"]}
+        return Reset(all(record["keep"] for record in found), tuple(sorted(queries)))
+
+    def write(self, reset: Reset) -> None:
+        """Record the reset as begun, atomically in each folder."""
+        for path in self._paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with locked(path.parent):
+                replace_json(path, {**_records(path), self._target: asdict(reset)})
+
+    def remove(self) -> None:
+        """Record the reset as finished."""
+        for path in self._paths:
+            with locked(path.parent):
+                records = _records(path)
+                records.pop(self._target, None)
+                if records:
+                    replace_json(path, records)
+                else:
+                    path.unlink(missing_ok=True)
+
+
+def _records(path: Path) -> dict[str, Any]:
+    return read_json(path) or {}
+
+
+def any_left(roots: Iterable[Path]) -> bool:
+    """Whether a pipeline with checkpoints in these folders has an unfinished reset."""
+    return any(next(root.glob(f"*/{MARKER}"), None) is not None for root in roots)
 
 
 @dataclass(frozen=True)
 class _TargetReset:
     """The reset of one target; `queries` are the ids of its former queries.
 
-    `interrupted` says that an earlier run began it and was killed.
+    `interrupted` says that an earlier run began it and was killed, `mixed` that rows of statements
+    such as INSERT … VALUES are removed, too.
     """
 
     target: ContinuousTarget
     checkpoints: Sequence[Checkpoint]
+    marker: ResetMarker
     queries: tuple[str, ...]
     keep: bool
     interrupted: bool
+    mixed: bool
 
     @property
     def name(self) -> str:
@@ -66,81 +130,74 @@ def reset(script: ScriptTargets, keep: bool, notice: Notice, marked: Callable[[]
     Raises `StreamhouseError`, with nothing changed, if one of the queries is running, or if
     emptying a target would remove the rows of other continuous queries or streaming jobs.
     """
-    with _locked(script.targets) as checkpoints:
-        resets = [
-            _reset_of(target, own, keep)
-            for target, own in zip(script.targets, checkpoints, strict=True)
-        ]
-        mixed = _with_rows_of_statements(resets)
+    with _locked(script.targets, keep) as resets:
         for entry in resets:
-            for marker in _markers(entry.target):
-                marker.add({entry.name: Reset(keep, entry.queries)})
+            entry.marker.write(Reset(keep, entry.queries))
         marked()
         reached("reset-marked", 0, "")
-        _run_steps(script, resets, mixed, notice)
+        _run_steps(script, resets, notice)
 
 
 def finish(script: ScriptTargets, notice: Notice) -> None:
     """Finish the resets of a script's targets that an earlier run began; raises the same errors."""
-    targets = [target for target in script.targets if _unfinished(target) is not None]
-    with _locked(targets) as checkpoints:
-        resets = []
-        for target, own in zip(targets, checkpoints, strict=True):
-            # Another process may have finished it while it held the lock.
-            before = _unfinished(target)
-            if before is not None:
-                resets.append(_reset_of(target, own, before.keep))
-        _run_steps(script, resets, _with_rows_of_statements(resets), notice)
+    targets = [target for target in script.targets if _marker(target).read() is not None]
+    with _locked(targets, None) as resets:
+        _run_steps(script, resets, notice)
 
 
 @contextmanager
-def _locked(targets: Sequence[ContinuousTarget]) -> Iterator[list[list[Checkpoint]]]:
-    """The checkpoints of each target, locked so that no other process can run their queries."""
+def _locked(
+    targets: Sequence[ContinuousTarget], keep: bool | None
+) -> Iterator[Sequence[_TargetReset]]:
+    """The resets of targets whose queries no other process can run meanwhile.
+
+    `keep` None: those that are unfinished, each as it was begun.
+    """
     with ExitStack() as stack:
-        checkpoints = []
+        resets = []
         for target in targets:
-            target_checkpoints = []
-            for location in target.locations:
-                name = target.address.identifier
-                target_checkpoints += checkpoints_for(location.root, location.pipeline, name)
-            for checkpoint in target_checkpoints:
+            name = target.address.identifier
+            checkpoints = [
+                checkpoint
+                for at in target.locations
+                for checkpoint in checkpoints_for(at.root, at.pipeline, name)
+            ]
+            for checkpoint in checkpoints:
                 checkpoint.acquire()
                 stack.callback(checkpoint.release)
-            checkpoints.append(target_checkpoints)
-        yield checkpoints
+            # Another process may have finished it while it held the lock.
+            before = _marker(target).read()
+            if keep is not None or before is not None:
+                resets.append(_reset_of(target, checkpoints, before, keep))
+        yield resets
 
 
-def _markers(target: ContinuousTarget) -> list[ResetMarker]:
-    return [ResetMarker(location.root, location.pipeline) for location in target.locations]
-
-
-def _unfinished(target: ContinuousTarget) -> Reset | None:
-    """The unfinished reset of a target; None if there is none."""
-    name = target.address.identifier
-    resets = [
-        unfinished
-        for marker in _markers(target)
-        if (unfinished := marker.read().get(name)) is not None
-    ]
-    if not resets:
-        return None
-    queries = {query for unfinished in resets for query in unfinished.queries}
-    return Reset(all(unfinished.keep for unfinished in resets), tuple(sorted(queries)))
+def _marker(target: ContinuousTarget) -> ResetMarker:
+    folders = (pipeline_folder(at.root, at.pipeline) for at in target.locations)
+    return ResetMarker(target.address.identifier, folders)
 
 
 def _reset_of(
-    target: ContinuousTarget, checkpoints: Sequence[Checkpoint], keep: bool
+    target: ContinuousTarget,
+    checkpoints: Sequence[Checkpoint],
+    before: Reset | None,
+    keep: bool | None,
 ) -> _TargetReset:
-    before = _unfinished(target)
-    queries = set(before.queries if before else ())
-    table = find_table(target.address)
+    """The reset of a target; `keep` None: as `before`, the one that was begun."""
+    queries, table = set(before.queries if before else ()), find_table(target.address)
     for checkpoint in checkpoints:
         current_id = checkpoint.known_id()
         queries |= {*former_ids(checkpoint.path), *([current_id] if current_id else ())}
         if table is not None:
             queries |= set(own_consumers(table, checkpoint.path))
         queries |= _other_queries(target, checkpoint, table)
-    return _TargetReset(target, checkpoints, tuple(sorted(queries)), keep, before is not None)
+    if keep is None:
+        keep = before is not None and before.keep
+    mixed = not keep and table is not None and _has_rows_of_statements(target.address, queries)
+    return _TargetReset(
+        target, checkpoints, _marker(target), tuple(sorted(queries)), keep, before is not None,
+        mixed,
+    )  # fmt: skip
 
 
 def _other_queries(
@@ -163,31 +220,23 @@ def _other_queries(
     return found
 
 
-def _with_rows_of_statements(resets: Sequence[_TargetReset]) -> set[str]:
-    """The names of targets to empty that also have rows of statements such as INSERT … VALUES.
+def _has_rows_of_statements(target: TableAddress, queries: Collection[str]) -> bool:
+    """Whether a target to empty also has rows of statements such as INSERT … VALUES.
 
-    Raises `StreamhouseError` if other continuous queries wrote one of them.
+    Raises `StreamhouseError` if continuous queries other than `queries` wrote it.
     """
-    mixed = set()
-    for entry in resets:
-        if entry.keep or find_table(entry.target.address) is None:
-            continue
-        writers = other_writers(entry.target.address, entry.queries)
-        if writers.streams:
-            raise StreamhouseError(
-                f"--from-scratch would empty {entry.name}, including rows that no query of this "
-                f"script writes again: those of {'; of '.join(map(str, writers.streams))}. Give "
-                f"--keep-targets to keep all rows, or TRUNCATE TABLE {entry.name} first if they "
-                "can be deleted"
-            )
-        if writers.statements:
-            mixed.add(entry.name)
-    return mixed
+    writers, name = other_writers(target, queries), target.identifier
+    if writers.streams:
+        raise StreamhouseError(
+            f"--from-scratch would empty {name}, including rows that no query of this script "
+            f"writes again: those of {'; of '.join(map(str, writers.streams))}. Give "
+            f"--keep-targets to keep all rows, or TRUNCATE TABLE {name} first if they can be "
+            "deleted"
+        )
+    return writers.statements
 
 
-def _run_steps(
-    script: ScriptTargets, resets: Sequence[_TargetReset], mixed: set[str], notice: Notice
-) -> None:
+def _run_steps(script: ScriptTargets, resets: Sequence[_TargetReset], notice: Notice) -> None:
     """Run all steps of the resets; each step is idempotent."""
     rows = {entry.name: rows_in(entry.target.address) for entry in resets}
     for entry in resets:
@@ -199,11 +248,8 @@ def _run_steps(
         remove_rows(entry.target.address, entry.queries)
         reached("side-rows-removed", 0, entry.name)
     queries = {query for entry in resets for query in entry.queries}
-    drop_consumers(
-        script.catalogs,
-        queries,
-        [r for entry in resets for r in entry.target.readers],
-    )
+    readers = [reader for entry in resets for reader in entry.target.readers]
+    drop_consumers(script.catalogs, queries, readers)
     reached("consumers-dropped", 0, "")
     for entry in resets:
         for checkpoint in entry.checkpoints:
@@ -212,13 +258,12 @@ def _run_steps(
             unregister_checkpoints(entry.target.address.warehouse, checkpoint)
         reached("checkpoints-cleared", 0, entry.name)
     for entry in resets:
-        for marker in _markers(entry.target):
-            marker.remove([entry.name])
+        entry.marker.remove()
         reached("reset-ended", 0, entry.name)
-        notice(_summary(entry, rows[entry.name], entry.name in mixed))
+        notice(_summary(entry, rows[entry.name]))
 
 
-def _summary(target_reset: _TargetReset, rows: int, mixed: bool) -> str:
+def _summary(target_reset: _TargetReset, rows: int) -> str:
     begun = ", as an interrupted run had begun to" if target_reset.interrupted else ""
     count = f"{rows:,} {'row' if rows == 1 else 'rows'}"
     if target_reset.keep:
@@ -227,7 +272,7 @@ def _summary(target_reset: _TargetReset, rows: int, mixed: bool) -> str:
         rows_text = "it had no rows"
     else:
         rows_text = f"{count} removed"
-        if mixed:
+        if target_reset.mixed:
             rows_text += ", including those of INSERT … VALUES and other statements"
     return f"{target_reset.name}: starts from scratch{begun}; {rows_text}"
 

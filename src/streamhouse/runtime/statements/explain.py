@@ -7,8 +7,8 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.operators.trees.drawing import drawn, whole_reason
+from streamhouse.runtime.session.materialized_views import ViewInputTables
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert, plan_select
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView, Staged
 from streamhouse.runtime.statements.staged_join import staged_join

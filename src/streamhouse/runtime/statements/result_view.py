@@ -23,8 +23,8 @@ from streamhouse.errors import (
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
+from streamhouse.runtime.session.materialized_views import ViewInputTables
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.runtime.views.planned import check_view, early_fire_ms, lateness_ms, view_spec
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql.batch.closed_windows import windows

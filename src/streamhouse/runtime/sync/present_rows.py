@@ -15,8 +15,13 @@ from streamhouse.paimon.maintenance.other_compactors import is_alive
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.runtime.reset.marker import Reset, ResetMarker
-from streamhouse.runtime.reset.reset import empty_target, find_table, remove_unfinished_files
+from streamhouse.runtime.reset.reset import (
+    Reset,
+    ResetMarker,
+    empty_target,
+    find_table,
+    remove_unfinished_files,
+)
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import unregister_checkpoints
 from streamhouse.runtime.state.table_writers import has_rows, lineage_definitions, other_writers
@@ -29,20 +34,19 @@ class FromScratch:
 
     def __init__(self, options: SyncOptions, checkpoint: Checkpoint) -> None:
         self._options, self._checkpoint = options, checkpoint
-        self._marker = ResetMarker(checkpoint.path.parent.parent, checkpoint.pipeline)
-        self._name = checkpoint.path.name
+        self._marker = ResetMarker(checkpoint.path.name, [checkpoint.path.parent])
         self.former: tuple[str, ...] = ()
         """The ids of the earlier queries, after `begin`."""
 
     def begin(self, asked: bool, notice: Callable[[str], None]) -> bool:
         """Clear the checkpoint if that is `asked` for, or was begun; returns whether it was."""
-        checkpoint, before = self._checkpoint, self._marker.read().get(self._name)
+        checkpoint, before = self._checkpoint, self._marker.read()
         if not asked and before is None:
             return False
         current = checkpoint.known_id()
         queries = {*(before.queries if before else ()), *([current] if current else ())}
         self.former = tuple(sorted(queries))
-        self._marker.add({self._name: Reset(False, self.former)})
+        self._marker.write(Reset(False, self.former))
         tables = TableSets(checkpoint.path).latest().tables.values()
         for target in {table.target for table in tables}:
             address = self._options.address(target)
@@ -61,7 +65,7 @@ class FromScratch:
 
     def end(self) -> None:
         """Remove the marker, after the new table set is written."""
-        self._marker.remove([self._name])
+        self._marker.remove()
 
 
 def bound_target(options: SyncOptions, table: FollowedTable, target: Table) -> str:

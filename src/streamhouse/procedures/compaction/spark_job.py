@@ -1,22 +1,25 @@
-"""Compacts the files of buckets with the Java core: on the driver, or in a Spark task."""
+"""The work of a compaction by the Java core, on the driver or in the tasks of a Spark job."""
 
 from __future__ import annotations
 
 import os
+import sys
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamhouse.paimon.java.bucket_compaction import compacted
+from streamhouse.paimon.java.bucket_compaction import compacted, serialised
 from streamhouse.paimon.java.jars import JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.procedures.commit_messages import COMMIT_USER, serialised
+from streamhouse.procedures.context import COMMIT_USER
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def send_jar(spark: SparkSession) -> str | None:
@@ -41,6 +44,7 @@ def use_sent_jar(name: str | None) -> None:
 
 RESULT = "message BINARY"
 _NICE = 5
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -93,3 +97,58 @@ class CompactionTask:
         with closing(table.store().newWrite(COMMIT_USER)) as write:
             tasks = [serializer.deserialize(version, payload) for payload, _ in payloads]
             return serialised(jvm, [task.doCompact(table, write) for task in tasks])
+
+
+def balanced(weights: Sequence[int], tasks: int) -> list[int]:
+    """The task of each work item, so that all tasks have about the same total weight."""
+    sums = [0] * tasks
+    assignment = [0] * len(weights)
+    for item in sorted(range(len(weights)), key=lambda index: -weights[index]):
+        lightest = min(range(tasks), key=sums.__getitem__)
+        assignment[item] = lightest
+        sums[lightest] += weights[item] + 1
+    return assignment
+
+
+def collected(frame: DataFrame, title: str, tasks: int) -> list[Any]:
+    """All rows of a job's result; a terminal shows how many of its tasks are done."""
+    if not sys.stderr.isatty():
+        return list(frame.collect())
+    return _watched(frame, title, tasks)
+
+
+def _watched(frame: DataFrame, title: str, tasks: int) -> list[Any]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    context = frame.sparkSession.sparkContext
+    group = f"streamhouse-{uuid.uuid4()}"
+
+    def collect() -> list[Any]:
+        context.setJobGroup(group, title)
+        return list(frame.collect())
+
+    with (
+        ThreadPoolExecutor(1) as pool,
+        Progress(console=Console(stderr=True), transient=True) as bar,
+    ):
+        job, task = pool.submit(collect), bar.add_task(title, total=tasks)
+        try:
+            while not wait([job], _POLL_SECONDS).done:
+                bar.update(task, completed=_completed(context, group, tasks))
+        except BaseException:
+            # Else the pool would wait for the job.
+            context.cancelJobGroup(group)
+            raise
+        return job.result()
+
+
+def _completed(context: Any, group: str, tasks: int) -> int:
+    tracker = context.statusTracker()
+    count = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info is not None else ():
+            stage_info = tracker.getStageInfo(stage)
+            count += stage_info.numCompletedTasks if stage_info is not None else 0
+    return min(count, tasks)
