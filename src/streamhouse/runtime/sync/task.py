@@ -29,7 +29,7 @@ from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.mysql.values.table_errors import errors_of
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
 from streamhouse.runtime.sync.mapping.computed_columns import TargetRows
-from streamhouse.runtime.sync.reload import Reload, kept_columns
+from streamhouse.runtime.sync.reload import kept_columns, reloaded
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
 from streamhouse.state.segment import spilled
 
@@ -177,10 +177,9 @@ class SyncTask:
         table = self._spec.options.address(target).open()
         sources = {column for _, part in parts if part.chunks for column, _ in part.table.columns}
         estimate = sum(part.table.rows for _, part in parts)
-        with Reload(table, kept_columns(self._spec.options, table, sources), estimate) as reload:
-            for rows in snapshots:
-                reload.add(rows)
-            yield from reload.changes(all(part.reload for _, part in parts))
+        kept = kept_columns(self._spec.options, table, sources)
+        deletes = all(part.reload for _, part in parts)
+        yield from reloaded(table, snapshots, kept, estimate, deletes)
 
     def _snapshots(
         self, reader: PartReader, parts: Sequence[tuple[int, TablePart]]
