@@ -263,7 +263,7 @@ class SyncQuery(JobQuery):
         """Raise the binlog reader's error, drop what it need not keep, refresh consumers."""
         self._relays.step()
         if self._run.started:
-            self._tables.discover_soon()
+            self._tables.keep_discovering()
             self._refresh_consumer()
         self._planner.observe(self.progress.last_offset)
 
