@@ -41,7 +41,7 @@ from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.batch_logs import next_batch, next_time
-from streamhouse.runtime.sync.evolution import AddedColumns, SchemaEvolution
+from streamhouse.runtime.sync.evolution import SchemaEvolution
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput, task_groups
 from streamhouse.runtime.sync.table_states import TableState, TableStates
 from streamhouse.runtime.sync.tables import needed_zone
@@ -73,7 +73,7 @@ class SyncPlanner(TablesPlanner):
         super().__init__(options, session, server, spec.relay, spec.options.skips_snapshot)
         self._spec = spec
         self._table_sets = TableSets(checkpoint)
-        self._follower = SchemaEvolution(spec.options, AddedColumns(checkpoint), spec.query_id)
+        self._follower = SchemaEvolution(spec.options, checkpoint, spec.query_id)
         self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
         self._tables: tuple[object, Tables] = (None, {})
         self._find_tables = find_tables
