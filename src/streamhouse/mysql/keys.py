@@ -75,19 +75,20 @@ class KeySpace:
         """The key's columns for ORDER BY."""
         return ", ".join(escaped(quote(column.name)) for column in self.columns)
 
-    def arrays(self, keys: Sequence[KeyJson]) -> list[pa.Array]:
-        """The key columns of these keys, of the same types as those of `columns_of`."""
+    def table(self, keys: Sequence[KeyJson]) -> pa.Table:
+        """The key columns of these keys, of the same types as those of `selected`."""
         arrays = []
         for at, column in enumerate(self.columns):
             values = [key[at] for key in keys]
             if column.family == "binary":
                 values = [bytes.fromhex(value) for value in values]
             arrays.append(pa.array(values, _array_type(column)))
-        return arrays
+        return pa.table(arrays, [column.name for column in self.columns])
 
-    def columns_of(self, raw: Sequence[pa.Array]) -> list[pa.Array]:
+    def selected(self, raw: Sequence[pa.Array]) -> pa.Table:
         """The key columns of selected rows, from the binary arrays of `selects`."""
-        return [_array(column, texts) for column, texts in zip(self.columns, raw, strict=True)]
+        arrays = [_array(column, texts) for column, texts in zip(self.columns, raw, strict=True)]
+        return pa.table(arrays, [column.name for column in self.columns])
 
     def condition(self, low: KeyJson | None, high: KeyJson | None) -> tuple[str, list[Any]]:
         """The SQL condition, and its arguments, for keys greater than `low` and up to `high`."""
