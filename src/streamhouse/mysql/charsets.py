@@ -17,7 +17,7 @@ from pymysql.converters import escape_string
 from streamhouse.errors import ConnectError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.values.unicode import UNICODE, unicode_text, utf8_text
+from streamhouse.mysql.values.byte_values import UNICODE, unicode_text, utf8_text
 
 _Select = Callable[[bytes], list[tuple[bytes, ...]]]
 

@@ -14,18 +14,18 @@ from streamhouse.mysql.charsets import same_bytes
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import KeyJson
 from streamhouse.mysql.table import TableDefinition
-from streamhouse.mysql.values.table_errors import errors_of
+from streamhouse.mysql.values.byte_values import UNICODE
 from streamhouse.mysql.values.types import (
     NO_KEY,
     WITH_FRACTIONS,
     MySqlColumn,
+    errors_of,
     key_of_text,
     key_text,
     key_texts,
     quote,
     unreadable,
 )
-from streamhouse.mysql.values.unicode import UNICODE
 
 _LOCAL = frozenset(
     {

@@ -10,8 +10,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from streamhouse.connectors.mysql_cdc.database import tables_planner
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard, Stale
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
@@ -83,12 +84,13 @@ def test_progress_survives_its_offset() -> None:
     snapshot = {"0": None, "1": (7, "a")}
     progress = DatabaseProgress(4, at(120), known, snapshot)
     assert DatabaseProgress.from_offset(progress.to_offset()) == progress
-    part: dict[str, Any] = {"columns": [], "charset": None}
-    columns: dict[str, Any] = {"a.b": part, "a.c": {}, "a.d": part}
-    shards = {id: Shard("a", id[2:], "k" if id == "a.c" else "PRIMARY") for id in columns}
-    progress = DatabaseProgress(0, at(120), known, {"a.c": (7,)}, columns, shards=shards)
+    shards = [table(1), table(2), table(3)]
+    definitions = {one.id: one.definition for one in shards[:2]}
+    progress = DatabaseProgress(0, at(120), known, {"3": (7,)}).with_shards(shards, definitions)
     offset = progress.to_offset()
-    assert DatabaseProgress.from_offset(offset) == progress and len(offset["schemas"]) == 2
+    assert DatabaseProgress.from_offset(offset) == progress and len(offset["schemas"]) == 1
+    found = [progress.definition(one) for one in shards]
+    assert found == [shards[0].definition, shards[1].definition, None]
     assert DatabaseProgress.from_offset({}) is None
     whole = DatabaseProgress(4, at(120), BinlogState())
     assert whole.to_offset() == {"table_set": 4, "file": "binlog.000003", "pos": 120}
@@ -193,3 +195,20 @@ def test_a_table_survives_its_file(tmp_path: Path, name: str) -> None:
     one = table(3, name)
     assert from_json(FollowedTable, to_json(one)) == one
     assert one.writer("UTC").schema.names == ["id", "note"]
+
+
+def test_another_server_has_other_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = replace(table(0), definition=replace(table(0).definition, hidden_in=(("b.1", 7),)))
+    table_sets = TableSets(tmp_path)
+    table_sets.add([hidden, table(1)], 2, "UTC")
+    planner: Any = SyncPlanner.__new__(SyncPlanner)
+    planner._table_sets, planner._tables = table_sets, (None, {})
+    planner._binlog, planner._options = None, SimpleNamespace(name="shop")
+    monkeypatch.setattr(
+        tables_planner, "position_on_other_server", lambda *_: (at(4), BinlogState())
+    )
+    progress = DatabaseProgress(1, at(10), BinlogState())
+    progress = replace(progress, schemas=(hidden.definition,))
+    moved = planner._moved(progress, None)
+    assert (moved.position, moved.moved, moved.versions) == (at(4), True, {"0": table(0)})
+    assert moved.at(hidden) == table(0) and moved.schemas == (table(0).definition,)

@@ -162,7 +162,11 @@ class SchemaEvolution:
         now = [
             with_columns(
                 self._options,
-                replace(tables[id], definition=one.definition, rows=one.rows),
+                replace(
+                    tables[id],
+                    definition=replace(one.definition, hidden_in=tables[id].definition.hidden_in),
+                    rows=one.rows,
+                ),
                 altered,
                 types,
             )

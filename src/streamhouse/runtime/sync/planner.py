@@ -34,7 +34,6 @@ from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     TablesPlanner,
     at,
 )
-from streamhouse.connectors.mysql_cdc.lag import source_state
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
 from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
@@ -119,20 +118,8 @@ class SyncPlanner(TablesPlanner):
     def caught_up(self, offset: Offset) -> bool:
         return self.has_read_all(source_offset(offset)) and not self._find_tables()
 
-    def lag(self, start: Offset) -> Lag | None:
-        """The longest lag of a table; its seconds are None before the snapshots are complete."""
-        progress = progress_of(start)
-        if progress is None:
-            return None
-        states = self.states(start)
-        known = [followed.lag_s for followed in states if followed.lag_s is not None]
-        unread = [followed for followed in states if not followed.complete]
-        rows = sum(max(0, followed.estimate - followed.snapshot_rows) for followed in unread)
-        names = [followed.table for followed in states]
-        log, size = log_view(self._relay).state(), self._options.chunk_size
-        state = source_state(names, len(unread), rows, size, progress.position, log)
-        complete = bool(known) and len(known) == len(states)
-        return Lag(seconds=max(known) if complete else None, state=state)
+    def lag(self, start: Offset) -> Lag:
+        return self.lag_at(progress_of(start))
 
     def rows_left(self, start: Offset) -> int | None:
         """None: a sync reports the progress of its snapshots by itself."""
@@ -149,12 +136,15 @@ class SyncPlanner(TablesPlanner):
 
     def tables_of(self, progress: DatabaseProgress) -> Tables:
         newest = self._table_sets.latest()
-        key = (newest.number, progress.table_set, progress.versions, progress.hidden)
+        key = (newest.number, progress.table_set, progress.versions)
         if self._tables[0] != key:
             tables = self._table_sets.get(progress.table_set).tables
             kept = {id: progress.at(table) for id, table in tables.items() if id in newest.tables}
             self._tables = key, kept
         return self._tables[1]
+
+    def first_tables(self) -> Collection[FollowedTable]:
+        return self._table_sets.latest().tables.values()
 
     def _of_newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Collection[str]]:
         """The progress with the tables of the newest table set, without what its batch did."""
@@ -176,7 +166,6 @@ class SyncPlanner(TablesPlanner):
             versions={id: table for id, table in versions if table != tables.get(id, table)},
             stale={target: entry for target, entry in stale.items() if target in targets},
             gone=frozenset(before.gone & tables.keys()),
-            hidden={id: own for id, own in before.hidden.items() if id in tables},
             reloaded={},
             altered=frozenset(),
             statements=(),
@@ -334,16 +323,16 @@ class SyncPlanner(TablesPlanner):
             if not group or not before.stale:
                 return before, group
             tables = self.tables_of(before)
-            effects, hidden = self._effects(tables, before.gone, group)
+            effects, tables = self._effects(tables, before.gone, group)
             if any(tables[id].target not in before.stale for id in effects):
                 return before, group
-            before, start = self._altered(before, effects, hidden), group[0].after
+            before, start = self._altered(before, effects, tables), group[0].after
 
     def _followed(
         self, before: DatabaseProgress, group: Sequence[FoundStatement]
     ) -> DatabaseProgress:
-        effects, hidden = self._effects(self.tables_of(before), before.gone, group)
-        after = self._advanced(self._altered(before, effects, hidden), group[0].after)
+        effects, tables = self._effects(self.tables_of(before), before.gone, group)
+        after = self._advanced(self._altered(before, effects, tables), group[0].after)
         names = {table.names for id, table in self.tables_of(after).items() if id in effects}
         texts = self._follower.copy_comments(self._discovery.described(names).values())
         statements = (*after.statements, *texts)
@@ -353,16 +342,16 @@ class SyncPlanner(TablesPlanner):
         self,
         before: DatabaseProgress,
         effects: Mapping[str, DdlChange],
-        hidden: Mapping[str, tuple[tuple[str, int], ...]],
+        tables: Tables,
     ) -> DatabaseProgress:
         """The progress with the consequences of statements; alters the targets."""
-        tables = self.tables_of(before)
+        old = self.tables_of(before)
         followed = self._follower.follow(tables, before, effects)
+        hidden = {id: table for id, table in tables.items() if table is not old[id]}
         versions = {table.id: table for table in followed.tables}
         return replace(
             before,
-            hidden={**before.hidden, **hidden},
-            versions={**before.versions, **versions},
+            versions={**before.versions, **hidden, **versions},
             stale={**altered_parents(tables, effects), **before.stale, **followed.stale},
             gone=before.gone | followed.gone,
             zone=self._zone(before, followed.tables),
@@ -371,29 +360,26 @@ class SyncPlanner(TablesPlanner):
 
     def _effects(
         self,
-        tables: Mapping[str, FollowedTable],
+        tables: Tables,
         gone: Collection[str],
         group: Iterable[FoundStatement],
-    ) -> tuple[dict[str, DdlChange], dict[str, tuple[tuple[str, int], ...]]]:
+    ) -> tuple[dict[str, DdlChange], Tables]:
         """The effects of statements, by the ids of tables.
 
-        The second result has, for tables for which that changes, the sessions in which a temporary
-        table has the table's name afterwards.
+        Also returns the tables with the sessions in which temporary tables have their names then.
         """
-        by_names = {table.full_name: table for table in tables.values()}
-        found: dict[str, DdlChange] = {}
-        hidden: dict[str, tuple[tuple[str, int], ...]] = {}
+        ids = {table.full_name: id for id, table in tables.items()}
+        found, after = dict[str, DdlChange](), dict(tables)
         for event in group:
-            table = by_names[event.name]
-            before = hidden.get(table.id, table.definition.hidden_in)
-            table = table.hidden_in(before)
-            ddls = DdlChanges(self._captured_table(table), table.definition)
-            ddl = ddls.of(event.statement, event.after, table.id not in gone)
+            id = ids[event.name]
+            known = after[id].definition
+            ddls = DdlChanges(self._captured_table(after[id]), known)
+            ddl = ddls.of(event.statement, event.after, id not in gone)
             if ddl is not None:
-                found[table.id] = ddl
-            if ddls.hidden_in != before:
-                hidden[table.id] = ddls.hidden_in
-        return found, hidden
+                found[id] = ddl
+            if ddls.hidden_in != known.hidden_in:
+                after[id] = replace(after[id], definition=replace(known, hidden_in=ddls.hidden_in))
+        return found, after
 
     # -- the server
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet
-from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
+from streamhouse.connectors.mysql_cdc.relay.state import UnreadChanges
 from streamhouse.mysql.position import BinlogPosition
 
 

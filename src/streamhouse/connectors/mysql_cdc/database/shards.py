@@ -126,10 +126,6 @@ class ShardTables:
         known = {table.names for table in tables}
         return self._described(shard for names, shard in self.found.items() if names not in known)
 
-    def rows(self, names: Collection[TableNames]) -> int:
-        """About how many rows these tables have."""
-        return sum(self.found[name].rows for name in names if name in self.found)
-
     def _described(self, found: Iterable[FoundTable]) -> list[FollowedTable]:
         tables = []
         for shard in found:

@@ -19,7 +19,7 @@ from pymysql.constants import ER
 
 from streamhouse.background import ticking
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
+from streamhouse.connectors.mysql_cdc.binlog.dump import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
 from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids, xid_sql
 from streamhouse.connectors.mysql_cdc.change_reader import (
