@@ -8,7 +8,6 @@ import pyarrow as pa
 from pydantic import ConfigDict
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.database.discovery import options_of
 from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server, TableDefinition
@@ -53,7 +52,7 @@ class FollowedTable:
     ) -> CapturedTable:
         """The description of the table for readers of the binlog."""
         return CapturedTable(
-            options_of(options, self.names),
+            options.of(*self.names),
             self.definition,
             self._read,
             server,

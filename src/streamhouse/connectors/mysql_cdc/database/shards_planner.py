@@ -9,7 +9,7 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
-from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable, options_of
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
 from streamhouse.connectors.mysql_cdc.database.shards import ShardTables
@@ -191,9 +191,7 @@ class ShardsPlanner(TablesPlanner):
         found: dict[str, FollowedTable] = {}
         for table in tables:
             try:
-                current[table.id] = load_table(
-                    self._session, options_of(self._options, table.names)
-                )
+                current[table.id] = load_table(self._session, self._options.of(*table.names))
                 found[table.full_name] = table
             except TableError:
                 continue
