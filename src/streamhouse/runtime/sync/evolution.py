@@ -190,9 +190,7 @@ class SchemaEvolution:
 
     def copy_comments(self, found: Iterable[FoundTable]) -> list[str]:
         """Give the targets the comments of tables as they are now; returns messages to the user."""
-        texts: list[str] = []
-        Targets(self._options, texts.append).copy_comments(found)
-        return texts
+        return self._targets.copy_comments(found)
 
     # -- one statement about one table
 

@@ -5,8 +5,9 @@ An offset is `{"batch", "now", "of", "source"}`: the number of the batch that en
 docs/decisions/195-schema-changes-of-a-sync.md says how schema changes are followed.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
@@ -35,6 +36,7 @@ from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     at,
 )
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
+from streamhouse.connectors.mysql_cdc.relay.state import UnreadChanges
 from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
@@ -42,9 +44,24 @@ from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.batch_logs import next_batch, next_time
 from streamhouse.runtime.sync.evolution import SchemaEvolution
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput, task_groups
-from streamhouse.runtime.sync.table_states import TableState, TableStates
 from streamhouse.runtime.sync.tables import needed_zone
 from streamhouse.source import Lag, Offset
+
+
+@dataclass(frozen=True)
+class TableState:
+    """One followed table: rows since the start of this run, and how far it is behind.
+
+    `estimate`: the server's estimate of its rows. `lag_s` is None until the snapshot is `complete`.
+    """
+
+    table: str
+    target: str
+    complete: bool
+    snapshot_rows: int
+    estimate: int
+    changes: int
+    lag_s: float | None
 
 
 class SyncPlanner(TablesPlanner):
@@ -76,7 +93,8 @@ class SyncPlanner(TablesPlanner):
         self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
         self._tables: tuple[object, Tables] = (None, {})
         self._find_tables = find_tables
-        self.table_states = TableStates()
+        self._snapshot_rows, self._changes = Counter[str](), Counter[str]()
+        self._unread_of: dict[str, UnreadChanges] = defaultdict(UnreadChanges)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if there is nothing to read."""
@@ -109,11 +127,17 @@ class SyncPlanner(TablesPlanner):
 
     # -- progress, in the driver
 
+    def count(self, snapshot: Mapping[str, int], changes: Mapping[str, int]) -> None:
+        """Count the rows of a committed batch, by the ids of their tables."""
+        self._snapshot_rows.update(snapshot)
+        self._changes.update(changes)
+
     def observe(self, offset: Offset) -> None:
         """Record which tables have changes after a batch; called often."""
         progress, state = progress_of(offset), log_view(self._relay).state()
         if progress is not None and state is not None:
-            self.table_states.observe(progress.position, state.changed)
+            for table, changed in state.changed.items():
+                self._unread_of[table].observe(progress.position, changed)
 
     def caught_up(self, offset: Offset) -> bool:
         return self.has_read_all(source_offset(offset)) and not self._find_tables()
@@ -126,11 +150,28 @@ class SyncPlanner(TablesPlanner):
         return None
 
     def states(self, start: Offset) -> list[TableState]:
-        """The state of each followed table after a batch."""
-        progress = progress_of(start)
+        """The state of each followed table after a batch, in the order of their names."""
+        progress, silent_s, states = progress_of(start), log_view(self._relay).silent_s(), []
         planned = () if progress is None else self._table_sets.get(progress.table_set).tables
-        newest, silent_s = self._table_sets.latest(), log_view(self._relay).silent_s()
-        return self.table_states.states(newest, progress, planned, silent_s)
+        newest = self._table_sets.latest().tables.values()
+        for table in sorted(newest, key=lambda followed: followed.full_name):
+            complete = (
+                progress is not None
+                and table.id in planned
+                and table.id not in progress.snapshot
+                and table.target not in progress.stale
+            )
+            state = TableState(
+                table.full_name,
+                table.target,
+                complete,
+                self._snapshot_rows[table.id],
+                table.rows,
+                self._changes[table.id],
+                max(self._unread_of[table.full_name].seconds, silent_s) if complete else None,
+            )
+            states.append(state)
+        return states
 
     # -- the tables
 
@@ -372,13 +413,12 @@ class SyncPlanner(TablesPlanner):
         found, after = dict[str, DdlChange](), dict(tables)
         for event in group:
             id = ids[event.name]
-            known = after[id].definition
-            ddls = DdlChanges(self._captured_table(after[id]), known)
+            ddls = DdlChanges(self._captured_table(after[id]), after[id].definition)
             ddl = ddls.of(event.statement, event.after, id not in gone)
             if ddl is not None:
                 found[id] = ddl
-            if ddls.hidden_in != known.hidden_in:
-                after[id] = replace(after[id], definition=replace(known, hidden_in=ddls.hidden_in))
+            if ddls.known is not None and ddls.known != after[id].definition:
+                after[id] = replace(after[id], definition=ddls.known)
         return found, after
 
     # -- the server

@@ -33,10 +33,9 @@ from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import TaskResults
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
+from streamhouse.runtime.sync.planner import SyncPlanner, TableState, progress_of
 from streamhouse.runtime.sync.present_rows import FromScratch, PresentRows, why_other_rows
 from streamhouse.runtime.sync.spec import SyncSpec
-from streamhouse.runtime.sync.table_states import TableState
 from streamhouse.runtime.sync.tables import SyncTables
 from streamhouse.source import Offset
 
@@ -219,7 +218,7 @@ class SyncQuery(JobQuery):
         if written.attempts is not None:
             self._remove_leftovers(written.messages, written.number, written.attempts)
         snapshot, changes = written.total("snapshot"), written.total("changes")
-        self._planner.table_states.count(snapshot, changes)
+        self._planner.count(snapshot, changes)
         self.progress.committed(written.end)
         database = self._database
         assert database is not None

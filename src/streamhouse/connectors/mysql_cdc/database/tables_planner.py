@@ -198,7 +198,7 @@ class TablesPlanner(ABC):
             len(unread),
             0 if left is None else max(len(unread), -(-left // self._options.chunk_size)),
         )
-        if progress is None or view is None or log is None:
+        if progress is None or view is None or log is None or not names:
             return Lag(rows=left, state=state)
         position, changed = progress.position, max(log.changed[name] for name in names)
         self._unread.observe(position, changed)
