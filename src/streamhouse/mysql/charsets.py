@@ -8,7 +8,6 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 from pymysql.charset import charset_by_id
@@ -17,7 +16,7 @@ from pymysql.converters import escape_string
 from streamhouse.errors import ConnectError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.values.unicode import UNICODE, unicode_text, utf8_text
+from streamhouse.mysql.values.byte_values import UNICODE, unicode_text, utf8_text
 
 _Select = Callable[[bytes], list[tuple[bytes, ...]]]
 
@@ -83,7 +82,7 @@ def _charsets(process: int, options: MySqlOptions) -> Charsets:
 def charsets_of(options: MySqlOptions) -> Charsets:
     """The decoder of texts of the server, kept in this process."""
     # One copy for all tables of the server.
-    return _charsets(os.getpid(), replace(options, database="", table=""))
+    return _charsets(os.getpid(), options.of("", ""))
 
 
 def _portions(encoded: Sequence[bytes]) -> Iterator[list[bytes]]:

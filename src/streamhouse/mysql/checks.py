@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamhouse.errors import ConnectError, StreamhouseError
 from streamhouse.mysql.columns import check_columns, selected_columns
@@ -189,7 +189,7 @@ def _tables(
 
 
 def _table(session: Session, options: MySqlOptions, database: str, table: str) -> Requirement:
-    options = replace(options, database=database, table=table)
+    options = options.of(database, table)
     name = f"table {database}.{table}"
     try:
         server = check_server(session, options)

@@ -10,8 +10,7 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.values.key_targets import check_declared
-from streamhouse.mysql.values.table_errors import errors_of
-from streamhouse.mysql.values.types import UTC_NAMES, MySqlColumn, quote, zone_offset
+from streamhouse.mysql.values.types import UTC_NAMES, MySqlColumn, errors_of, quote, zone_offset
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 

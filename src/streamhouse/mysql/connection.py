@@ -318,9 +318,7 @@ class Session:
             except (pymysql.err.MySQLError, OSError) as error:
                 if is_lost(error):
                     self.close()
-                    if backoff.wait(error):
-                        continue
-                raise readable(error, self._options) from None
+                backoff.retry(error)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

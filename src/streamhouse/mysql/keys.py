@@ -14,18 +14,18 @@ from streamhouse.mysql.charsets import same_bytes
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import KeyJson
 from streamhouse.mysql.table import TableDefinition
-from streamhouse.mysql.values.table_errors import errors_of
+from streamhouse.mysql.values.byte_values import UNICODE
 from streamhouse.mysql.values.types import (
     NO_KEY,
     WITH_FRACTIONS,
     MySqlColumn,
+    errors_of,
     key_of_text,
     key_text,
     key_texts,
     quote,
     unreadable,
 )
-from streamhouse.mysql.values.unicode import UNICODE
 
 _LOCAL = frozenset(
     {
@@ -75,19 +75,20 @@ class KeySpace:
         """The key's columns for ORDER BY."""
         return ", ".join(escaped(quote(column.name)) for column in self.columns)
 
-    def arrays(self, keys: Sequence[KeyJson]) -> list[pa.Array]:
-        """The key columns of these keys, of the same types as those of `columns_of`."""
+    def table(self, keys: Sequence[KeyJson]) -> pa.Table:
+        """The key columns of these keys, of the same types as those of `selected`."""
         arrays = []
         for at, column in enumerate(self.columns):
             values = [key[at] for key in keys]
             if column.family == "binary":
                 values = [bytes.fromhex(value) for value in values]
             arrays.append(pa.array(values, _array_type(column)))
-        return arrays
+        return pa.table(arrays, [column.name for column in self.columns])
 
-    def columns_of(self, raw: Sequence[pa.Array]) -> list[pa.Array]:
+    def selected(self, raw: Sequence[pa.Array]) -> pa.Table:
         """The key columns of selected rows, from the binary arrays of `selects`."""
-        return [_array(column, texts) for column, texts in zip(self.columns, raw, strict=True)]
+        arrays = [_array(column, texts) for column, texts in zip(self.columns, raw, strict=True)]
+        return pa.table(arrays, [column.name for column in self.columns])
 
     def condition(self, low: KeyJson | None, high: KeyJson | None) -> tuple[str, list[Any]]:
         """The SQL condition, and its arguments, for keys greater than `low` and up to `high`."""

@@ -8,7 +8,8 @@ import random
 import re
 import zoneinfo
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from streamhouse.errors import OptionError
 from streamhouse.mysql.gtids import parse_gtids
@@ -136,6 +137,10 @@ class MySqlOptions:
     def address(self) -> str:
         """`host:port`, for messages."""
         return f"{self.hostname}:{self.port}"
+
+    def of(self, database: str, table: str) -> Self:
+        """The options of one table of the server."""
+        return replace(self, database=database, table=table)
 
     def server_id(self) -> int:
         """A random id for one binlog connection; the server disconnects one of two equal ids."""

@@ -12,7 +12,7 @@ from tests.mysql_server import IS_MYSQL
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.mysql.charsets import charset_of, charsets_of
 from streamhouse.mysql.options import parse
-from streamhouse.mysql.values.unicode import UNICODE
+from streamhouse.mysql.values.byte_values import UNICODE
 from streamhouse.sql.plan import Column
 
 _HERE = [

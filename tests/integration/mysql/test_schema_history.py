@@ -130,16 +130,16 @@ def test_a_column_of_a_type_in_another_form(bare: Database, kind: str) -> None:
 def test_a_stream_begins_while_the_table_is_altered(
     bare: Database, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    now = ShardsPlanner._columns_now
+    now = ShardsPlanner._current_if_unaltered
     alters = [f"ALTER TABLE t ADD x{number} INT FIRST" for number in range(3)]
 
-    def altered(planner: ShardsPlanner, position: BinlogPosition, tables: Any) -> Offset:
+    def altered(planner: ShardsPlanner, tables: Any, position: BinlogPosition) -> Any:
         if alters:
             bare.run(alters.pop(), "INSERT INTO t (id, a) VALUES (5, 'a5')", "DELETE FROM t")
-        return now(planner, position, tables)
+        return now(planner, tables, position)
 
     source = bare.source("t", COLUMNS, {"scan.startup.mode": mode})
-    monkeypatch.setattr(ShardsPlanner, "_columns_now", altered)
+    monkeypatch.setattr(ShardsPlanner, "_current_if_unaltered", altered)
     start = source.latest_offset(source.initial_offset())
     bare.run("ALTER TABLE t ADD y INT FIRST", "INSERT INTO t (id, a) VALUES (6, 'a6')")
     source.close()
@@ -164,7 +164,8 @@ def test_a_temporary_table_of_the_same_name(bare: Database) -> None:
 
 def _old(offset: Offset) -> Offset:
     """The offset as that of a stream that began before a statement about the table."""
-    return {**offset, "schemas": [{}]}
+    shards = {id: [*shard[:3], None] for id, shard in offset["shards"].items()}
+    return {**offset, "shards": shards}
 
 
 def test_an_offset_without_columns_resumes_if_the_table_was_not_altered(bare: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,19 +11,20 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from streamhouse.connectors.mysql_cdc.database import tables_planner
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard, Stale
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
-from streamhouse.connectors.mysql_cdc.relay.state import RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView, UnreadChanges
 from streamhouse.errors import TableError
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogState
 from streamhouse.mysql.table import TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
+from streamhouse.runtime.sync import planner as planner_module
 from streamhouse.runtime.sync.planner import SyncPlanner
-from streamhouse.runtime.sync.table_states import TableStates
 
 KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
 NOTE = MySqlColumn("note", "varchar", "varchar(9)", charset="utf8mb4", collation="utf8mb4_bin")
@@ -83,12 +85,13 @@ def test_progress_survives_its_offset() -> None:
     snapshot = {"0": None, "1": (7, "a")}
     progress = DatabaseProgress(4, at(120), known, snapshot)
     assert DatabaseProgress.from_offset(progress.to_offset()) == progress
-    part: dict[str, Any] = {"columns": [], "charset": None}
-    columns: dict[str, Any] = {"a.b": part, "a.c": {}, "a.d": part}
-    shards = {id: Shard("a", id[2:], "k" if id == "a.c" else "PRIMARY") for id in columns}
-    progress = DatabaseProgress(0, at(120), known, {"a.c": (7,)}, columns, shards=shards)
+    shards = [table(1), table(2), table(3)]
+    definitions = {one.id: one.definition for one in shards[:2]}
+    progress = DatabaseProgress(0, at(120), known, {"3": (7,)}).with_shards(shards, definitions)
     offset = progress.to_offset()
-    assert DatabaseProgress.from_offset(offset) == progress and len(offset["schemas"]) == 2
+    assert DatabaseProgress.from_offset(offset) == progress and len(offset["schemas"]) == 1
+    found = [progress.definition(one) for one in shards]
+    assert found == [shards[0].definition, shards[1].definition, None]
     assert DatabaseProgress.from_offset({}) is None
     whole = DatabaseProgress(4, at(120), BinlogState())
     assert whole.to_offset() == {"table_set": 4, "file": "binlog.000003", "pos": 120}
@@ -138,28 +141,38 @@ def test_without_a_relay_log_the_end_of_the_binlog_counts(tmp_path: Path) -> Non
     assert not planner.has_read_all(progress.to_offset())
 
 
-def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
-    now = 100.0
-    table_states = TableStates(lambda: now)
-    table_set = TableSets(tmp_path).add([table(0), table(1)], 2, "UTC")
-    table_states.observe(at(10), {"shop.t0": at(10), "shop.t1": at(20)})
+def test_lag_is_the_age_of_the_oldest_unread_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, changed = 100.0, dict[str, BinlogPosition]()
+    log = SimpleNamespace(state=lambda: SimpleNamespace(changed=changed), silent_s=lambda: 0.0)
+    monkeypatch.setattr(planner_module, "log_view", lambda folder: log)
+    planner: Any = SyncPlanner.__new__(SyncPlanner)
+    planner._table_sets, planner._relay = TableSets(tmp_path), None
+    planner._snapshot_rows, planner._changes = Counter(), Counter()
+    planner._unread_of = defaultdict(lambda: UnreadChanges(lambda: now))
+    planner._table_sets.add([table(0), table(1)], 2, "UTC")
+
+    def offset(pos: int, **more: Any) -> dict[str, Any]:
+        return {"source": DatabaseProgress(1, at(pos), BinlogState(), **more).to_offset()}
+
+    changed |= {"shop.t0": at(10), "shop.t1": at(20)}
+    planner.observe(offset(10))
     now = 101.5
-    table_states.observe(at(10), {"shop.t0": at(10), "shop.t1": at(30)})
-    done = DatabaseProgress(1, at(10), BinlogState())
-    assert [state.lag_s for state in table_states.states(table_set, done, ("0", "1"))] == [0.0, 1.5]
+    changed |= {"shop.t1": at(30)}
+    planner.observe(offset(10))
+    assert [state.lag_s for state in planner.states(offset(10))] == [0.0, 1.5]
     now = 102.0
-    table_states.observe(at(20), {"shop.t1": at(30)})
-    table_states.count({"0": 5}, {"1": 2})
-    states = table_states.states(
-        table_set, DatabaseProgress(1, at(20), BinlogState(), {"0": (3,)}), ("0", "1")
-    )
+    planner.observe(offset(20))
+    planner.count({"0": 5}, {"1": 2})
+    states = planner.states(offset(20, snapshot={"0": (3,)}))
     assert [(s.table, s.complete, s.snapshot_rows, s.changes, s.lag_s) for s in states] == [
         ("shop.t0", False, 5, 0, None),
         ("shop.t1", True, 0, 2, 0.5),
     ]
-    table_states.observe(at(30), {"shop.t1": at(30)})
-    later = TableSets(tmp_path).add([table(0), table(1), table(2)], 3, "UTC")
-    states = table_states.states(later, DatabaseProgress(1, at(30), BinlogState()), ("0", "1"))
+    planner.observe(offset(30))
+    planner._table_sets.add([table(0), table(1), table(2)], 3, "UTC")
+    states = planner.states(offset(30))
     assert [state.complete for state in states] == [True, True, False]
     assert [state.lag_s for state in states] == [0.0, 0.0, None]
 
@@ -193,3 +206,20 @@ def test_a_table_survives_its_file(tmp_path: Path, name: str) -> None:
     one = table(3, name)
     assert from_json(FollowedTable, to_json(one)) == one
     assert one.writer("UTC").schema.names == ["id", "note"]
+
+
+def test_another_server_has_other_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = replace(table(0), definition=replace(table(0).definition, hidden_in=(("b.1", 7),)))
+    table_sets = TableSets(tmp_path)
+    table_sets.add([hidden, table(1)], 2, "UTC")
+    planner: Any = SyncPlanner.__new__(SyncPlanner)
+    planner._table_sets, planner._tables = table_sets, (None, {})
+    planner._binlog, planner._options = None, SimpleNamespace(name="shop")
+    monkeypatch.setattr(
+        tables_planner, "position_on_other_server", lambda *_: (at(4), BinlogState())
+    )
+    progress = DatabaseProgress(1, at(10), BinlogState())
+    progress = replace(progress, schemas=(hidden.definition,))
+    moved = planner._moved(progress, None)
+    assert (moved.position, moved.moved, moved.versions) == (at(4), True, {"0": table(0)})
+    assert moved.at(hidden) == table(0) and moved.schemas == (table(0).definition,)

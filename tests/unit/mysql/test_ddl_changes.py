@@ -16,7 +16,7 @@ from streamhouse.connectors.mysql_cdc.binlog.statements import (
     DdlChanges,
     StatementCheck,
 )
-from streamhouse.connectors.mysql_cdc.database.followed_table import offset_part, table_at
+from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.options import parse
 from streamhouse.mysql.position import BinlogPosition
@@ -184,7 +184,7 @@ def test_an_offset_says_which_sessions_hide_the_table() -> None:
     )  # fmt: skip
     check.take(create, BinlogPosition("binlog.1", 9))
     # Another process goes on from there.
-    known = table_at(json.loads(json.dumps(offset_part(check.known))), TABLE)
+    known = from_json(TableDefinition, json.loads(json.dumps(to_json(check.known))))
     check = StatementCheck(captured, known)
     check.take(fill, BinlogPosition("binlog.1", 20))
     with pytest.raises(DataLossError):

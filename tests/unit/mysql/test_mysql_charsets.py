@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.mysql.charsets import Charsets
-from streamhouse.mysql.values.unicode import UNICODE, unicode_text, utf8_text
+from streamhouse.mysql.values.byte_values import UNICODE, unicode_text, utf8_text
 
 _PYTHONS = {"utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from tests.waiting import DEADLINE_S
 
 from streamhouse.connectors.mysql_cdc.database.shards import ONE
 from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
-from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
+from streamhouse.connectors.mysql_cdc.relay.state import UnreadChanges
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.table import PRIMARY
@@ -27,17 +27,19 @@ NAMES = ("shop", "orders")
 class Tables:
     """The one table, with 500 rows by the server's estimate."""
 
-    found: ClassVar = {NAMES: None}
+    table = SimpleNamespace(
+        id=ONE,
+        names=NAMES,
+        full_name=".".join(SHOP),
+        definition=SimpleNamespace(index=PRIMARY),
+        target="",
+        rows=500,
+    )
+    found: ClassVar = {NAMES: table}
     is_one = True
 
-    def rows(self, names: Collection[TableNames]) -> int:
-        return 500 * len(names)
-
-    def selected(self, names: Collection[TableNames]) -> list[Any]:
-        definition = SimpleNamespace(index=PRIMARY)
-        return [
-            SimpleNamespace(id=ONE, names=NAMES, full_name=".".join(SHOP), definition=definition)
-        ]
+    def selected(self, names: Iterable[TableNames]) -> list[Any]:
+        return [self.table for _ in names]
 
 
 @pytest.fixture
@@ -45,24 +47,25 @@ def source(tmp_path: Path) -> MySqlSource:
     """A source that has a relay log; it would connect to a server if it were made as usual."""
     made: Any = MySqlSource.__new__(MySqlSource)
     made._options = SimpleNamespace(name=".".join(SHOP), chunk_size=100, has_snapshot=True)
-    made._unread, made._tables = UnreadChanges(), Tables()
+    made._tables = Tables()
     planner: Any = ShardsPlanner.__new__(ShardsPlanner)
     planner._relay, planner._stop_at, planner._shards = tmp_path, None, made._tables
+    planner._options, planner._unread = made._options, UnreadChanges()
     made._planner = planner
     found: MySqlSource = made
     return found
 
 
 def at(position: int, file: str = FILE, **more: Any) -> dict[str, Any]:
-    shards = {"shards": {ONE: [*NAMES, 0]}, "schemas": [{}]}
-    return {"table_set": 0, "file": file, "pos": position, **shards, **more}
+    return {"table_set": 0, "file": file, "pos": position, "shards": {ONE: NAMES}, **more}
 
 
 def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(
     source: MySqlSource, tmp_path: Path
 ) -> None:
     clock = [100.0]
-    source._unread = UnreadChanges(lambda: clock[0])
+    planner: Any = source._planner
+    planner._unread = UnreadChanges(lambda: clock[0])
     server, kept = connected(tmp_path)
     kept.keep(server.transaction("orders", b"1"))
     first = server.at

@@ -16,7 +16,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.sync import reload
-from streamhouse.runtime.sync.reload import Reload, check_reloadable
+from streamhouse.runtime.sync.reload import check_reloadable, reloaded
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 
@@ -59,10 +59,9 @@ def changes(
     made: Table, new: list[dict[str, Any]], kept: set[str] | None = None, deletes: bool = True
 ) -> list[dict[str, Any]]:
     schema = pa.schema([one for one in made.read_schema() if one.name not in (kept or set())])
-    with Reload(made, kept or set(), len(new)) as reloaded:
-        for row in new:
-            reloaded.add(pa.RecordBatch.from_pylist([row], schema))
-        found = [row for batch in reloaded.changes(deletes) for row in batch.to_pylist()]
+    rows = (pa.RecordBatch.from_pylist([row], schema) for row in new)
+    written = reloaded(made, rows, kept or set(), len(new), deletes)
+    found = [row for batch in written for row in batch.to_pylist()]
     return sorted(found, key=lambda row: (row["id"], row["code"], row[ROW_KIND] == "+U"))
 
 

@@ -12,9 +12,8 @@ import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TableEvent, TablesDecoder
-from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS
-from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     MOST_BYTES,
     BatchDecoder,

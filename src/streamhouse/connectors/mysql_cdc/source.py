@@ -1,6 +1,7 @@
 """A declared table as a stream of MySQL's rows: a snapshot without locks, then the binlog."""
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -20,11 +21,11 @@ from streamhouse.connectors.mysql_cdc.database.part_reader import (
     TableRows,
     in_order,
     key_group_count,
+    kind_counts,
 )
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.shards import ONE, ShardTables, expressions
 from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
-from streamhouse.connectors.mysql_cdc.lag import ChangeCounts, UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.metadata import declared_rows, declared_schema
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import grouped, joined
 from streamhouse.errors import DataLossError
@@ -80,8 +81,7 @@ class MySqlSource(Source):
         parsed, self._relay = parse(options), relay
         self._options = parsed
         self.changelog = not parsed.append_only
-        self._unread = UnreadChanges()
-        self._counts = ChangeCounts()
+        self._counts = Counter[str]()
         # A pipeline waits longer for its server before it opens its sources (`Relays`).
         session = Session(parsed, FIRST_START_SECONDS)
         try:
@@ -138,7 +138,7 @@ class MySqlSource(Source):
         progress = self._progress(offset)
         if progress is None:
             return
-        known = {(database, name) for database, name, _ in progress.shards.values()}
+        known = {shard.names for shard in progress.shards.values()}
         kept = {table.names for table in self._tables.selected(known)}
         new = [names for names in self._tables.found if names not in known]
         if new and not self._options.new_tables:
@@ -181,7 +181,7 @@ class MySqlSource(Source):
         with closing(PartReader(self._options, self._server, self._zone, self._relay)) as reader:
             for entries in reader.changes(parts, end):
                 for entry in entries:
-                    self._counts.add(entry.rows)
+                    self._counts.update(kind_counts(entry.rows))
                 yield from in_order([(self._completed(parts, one), one.numbers) for one in entries])
             for number, part in enumerate(parts):
                 for entry in reader.snapshot(number, part):
@@ -210,46 +210,15 @@ class MySqlSource(Source):
         return self._planner.has_read_all(offset)
 
     def lag(self, offset: Offset) -> Lag:
-        """The bytes of binlog from `offset` to the tables' last change in the relay log.
-
-        `seconds`: since the oldest unread change was first seen here. During the snapshot, about
-        how many `rows` of it are left. Without a relay log, only `state` is known. Driver only.
-        """
-        size, left = self._options.chunk_size, self.rows_left(offset)
-        progress = DatabaseProgress.from_offset(offset)
-        if progress is None:
-            names = [".".join(shard_names) for shard_names in self._tables.found]
-            unread = len(names) if self._options.has_snapshot else 0
-            return Lag(rows=left, state=source_state(names, unread, left, size))
-        position, unread = progress.position, len(progress.snapshot)
-        names = [f"{database}.{name}" for database, name, _ in progress.shards.values()]
-        view = self._planner.relay_log(progress)
-        log_state = None if view is None else view.state()
-        reader_state = source_state(names, unread, left, size, position, log_state)
-        if progress.snapshot or view is None or log_state is None:
-            return Lag(rows=left, state=reader_state)
-        changed = max(log_state.changed[name] for name in names)
-        self._unread.observe(position, changed)
-        silent_s, unread_bytes = view.silent_s(), None
-        if position < changed and changed.file == position.file:
-            unread_bytes = changed.pos - position.pos
-        elif not position < changed and not silent_s:
-            unread_bytes = 0
-        waited = max(self._unread.seconds, silent_s)
-        return Lag(seconds=waited, bytes=unread_bytes, state=reader_state)
+        return self._planner.lag_at(DatabaseProgress.from_offset(offset))
 
     def changes_read(self) -> Mapping[str, int]:
         """How many changes were read since the last call, by row kind."""
-        return self._counts.taken()
+        counts, self._counts = self._counts, Counter()
+        return counts
 
     def rows_left(self, offset: Offset) -> int | None:
-        """About how many rows of the snapshots are left, by the server's estimate at the start."""
-        progress = DatabaseProgress.from_offset(offset)
-        if progress is None:
-            return self._tables.rows(self._tables.found) if self._options.has_snapshot else None
-        unread = [progress.shards[id][:2] for id in progress.snapshot]
-        read = sum(progress.rows.values())
-        return max(0, self._tables.rows(unread) - read) if unread else None
+        return self._planner.rows_left_at(DatabaseProgress.from_offset(offset))
 
     def close(self) -> None:
         close_readers(self._planner.captured_tables())
@@ -318,7 +287,7 @@ def followed_tables(options: MySqlOptions, offset: Offset) -> list[TableNames]:
             return [(options.database, options.table)]
         progress = DatabaseProgress.from_offset(offset)
         shards = {} if progress is None else progress.shards
-        known = {(database, name) for database, name, _ in shards.values()}
+        known = {shard.names for shard in shards.values()}
         if not known or options.new_tables:
             known |= Discovery(session, options, tables, views=False).names()
         return sorted(known)

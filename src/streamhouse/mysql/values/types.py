@@ -11,20 +11,21 @@ everything else as MySQL's text of it, without zeros at the end of a fraction.
 import datetime
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.mysql.values import dates
-from streamhouse.mysql.values.byte_values import geometry_texts, vector_numbers
+from streamhouse.mysql.values.byte_values import geometry_texts, utf8_text, vector_numbers
 from streamhouse.mysql.values.dates import AS_NULL, DateReading
-from streamhouse.mysql.values.unicode import utf8_text
 
+_T = TypeVar("_T")
 Family = Literal[
     "int", "uint64", "decimal", "float", "double", "string", "binary", "bit", "date", "datetime",
     "timestamp", "time", "year", "enum", "set", "json", "geometry", "vector", "uuid", "inet4",
@@ -216,6 +217,23 @@ def unreadable(column: MySqlColumn, reason: str) -> TableError:
         "change or delete the row in MySQL, or leave the column out, and start again with a new "
         "checkpoint"
     )
+
+
+@contextmanager
+def errors_of(table: str) -> Iterator[None]:
+    """Prefix a `TableError` with the name of the table, unless it has it."""
+    try:
+        yield
+    except TableError as error:
+        if type(error) is not TableError or table in str(error):
+            raise
+        raise TableError(f"MySQL table {table}: {error}") from None
+
+
+def naming(table: str, batches: Iterable[_T]) -> Iterator[_T]:
+    """Yield the batches; errors while reading them name the table."""
+    with errors_of(table):
+        yield from batches
 
 
 def quote(name: str) -> str:

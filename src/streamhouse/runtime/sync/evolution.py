@@ -41,29 +41,6 @@ _SHOWN = 400
 """The most characters of statements in a message."""
 
 
-class AddedColumns:
-    """The names of the columns that reloads add, by target, in a file of the sync's checkpoint.
-
-    Its planner writes them.
-    """
-
-    def __init__(self, checkpoint: Path) -> None:
-        self._path = checkpoint / _ADDED
-
-    def of(self, target: str) -> frozenset[str]:
-        """The columns that reloads have added to a target."""
-        return frozenset(self._all().get(target, ()))
-
-    def replace(self, target: str, names: Collection[str]) -> None:
-        """Record these columns instead, before they are added."""
-        found = self._all()
-        if set(found.get(target, ())) != set(names):
-            replace_json(self._path, {**found, target: sorted(names)})
-
-    def _all(self) -> dict[str, list[str]]:
-        return read_json(self._path) or {}
-
-
 @dataclass
 class FollowedStatements:
     """The consequences of statements for a sync.
@@ -90,10 +67,14 @@ class PreparedReload(NamedTuple):
 
 
 class SchemaEvolution:
-    """Decides the consequences of statements for the targets of a sync, and alters these."""
+    """Decides the consequences of statements for the targets of a sync, and alters these.
 
-    def __init__(self, options: SyncOptions, added: AddedColumns, query_id: str) -> None:
-        self._options, self._rules, self._added = options, options.schema_changes, added
+    A file in its `checkpoint` has the names of the columns that reloads have added to each target.
+    """
+
+    def __init__(self, options: SyncOptions, checkpoint: Path, query_id: str) -> None:
+        self._options, self._rules = options, options.schema_changes
+        self._added = checkpoint / _ADDED
         self._targets = Targets(options, lambda text: None)
         self._warehouse = Warehouse(options.warehouse)
         self._present = PresentRows(options, query_id)
@@ -162,7 +143,8 @@ class SchemaEvolution:
         wanted = self._wanted(target, list(found.values()), stale.statement)
         renamed = {old: self._options.spelt(new) for old, new in stale.renamed.items()}
         known = dict(column for id in tables if id in found for column in self._mapped(tables[id]))
-        leftover = self._added.of(target) - known.keys()
+        added: dict[str, list[str]] = read_json(self._added) or {}
+        leftover = set(added.get(target, ())) - known.keys()
         wanted = replace(
             wanted,
             before=known,
@@ -172,15 +154,19 @@ class SchemaEvolution:
             # A table that is only compared keeps the order of its columns.
             ordered=wanted.ordered and stale.statement not in (_PRESENT, FOREIGN_KEY),
         )
-        self._added.replace(
-            target, leftover | {column.name for column in wanted.columns} - known.keys()
-        )
+        names = leftover | {column.name for column in wanted.columns} - known.keys()
+        if set(added.get(target, ())) != names:
+            replace_json(self._added, {**added, target: sorted(names)})
         reconciliation = self._altered(target, wanted)
         altered, types = self._warehouse.table(target), reconciliation.types
         now = [
             with_columns(
                 self._options,
-                replace(tables[id], definition=one.definition, rows=one.rows),
+                replace(
+                    tables[id],
+                    definition=replace(one.definition, hidden_in=tables[id].definition.hidden_in),
+                    rows=one.rows,
+                ),
                 altered,
                 types,
             )
@@ -204,9 +190,7 @@ class SchemaEvolution:
 
     def copy_comments(self, found: Iterable[FoundTable]) -> list[str]:
         """Give the targets the comments of tables as they are now; returns messages to the user."""
-        texts: list[str] = []
-        Targets(self._options, texts.append).copy_comments(found)
-        return texts
+        return self._targets.copy_comments(found)
 
     # -- one statement about one table
 

@@ -102,7 +102,8 @@ class TableNaming:
     """How the Paimon tables of a database sync are named.
 
     `mapping` has the names of single tables, which win; `prefixes` and `suffixes` those of single
-    databases, instead of `prefix` and `suffix`. Their keys ignore case, as in Paimon.
+    databases, instead of `prefix` and `suffix`. Their keys are in lower case, since Paimon ignores
+    the case of these names.
     """
 
     prefix: str = ""
@@ -118,17 +119,10 @@ class TableNaming:
 
     def name(self, names: TableNames) -> str:
         """The name of the Paimon table of a table in MySQL."""
-        database, own = names[0], self.own(names)
-        mapped = _of(self.mapping, own)
-        if mapped is not None:
-            return mapped
-        prefix, suffix = _of(self.prefixes, database), _of(self.suffixes, database)
-        prefix = self.prefix if prefix is None else prefix
-        return f"{prefix}{own}{self.suffix if suffix is None else suffix}"
-
-
-def _of(values: Mapping[str, str], name: str) -> str | None:
-    return next((value for key, value in values.items() if key.lower() == name.lower()), None)
+        database, own = names[0].lower(), self.own(names)
+        prefix = self.prefixes.get(database, self.prefix)
+        suffix = self.suffixes.get(database, self.suffix)
+        return self.mapping.get(own.lower(), f"{prefix}{own}{suffix}")
 
 
 @dataclass(frozen=True)
@@ -297,7 +291,11 @@ def _options(
 ) -> SyncOptions:
     database, table = target
     databases, mysql = required(mysql_conf, _DATABASE_KEY, "--mysql-conf"), _mysql(mysql_conf)
-    schema_changes = _schema_changes(arguments)
+    schema_changes = SchemaChanges.of(
+        arguments.get("schema_change_behavior"),
+        arguments.get("include_schema_changes", ()),
+        arguments.get("exclude_schema_changes", ()),
+    )
     mode = choice("--mode", arguments.get("mode", "combined"), ("combined", "divided"))
     finds_tables = mode == "combined" and "create.table" in schema_changes.events
     partitions = arguments.get("multiple_table_partition_keys") or {}
@@ -340,18 +338,14 @@ def _naming(arguments: Mapping[str, Any]) -> TableNaming:
         arguments.get("table_prefix", ""),
         arguments.get("table_suffix", ""),
         arguments.get("merge_shards", True),
-        arguments.get("table_mapping") or {},
-        arguments.get("table_prefix_db") or {},
-        arguments.get("table_suffix_db") or {},
+        _by_lower_case(arguments.get("table_mapping")),
+        _by_lower_case(arguments.get("table_prefix_db")),
+        _by_lower_case(arguments.get("table_suffix_db")),
     )
 
 
-def _schema_changes(arguments: Mapping[str, Any]) -> SchemaChanges:
-    return SchemaChanges.of(
-        arguments.get("schema_change_behavior"),
-        arguments.get("include_schema_changes", ()),
-        arguments.get("exclude_schema_changes", ()),
-    )
+def _by_lower_case(names: Mapping[str, str] | None) -> dict[str, str]:
+    return {key.lower(): name for key, name in (names or {}).items()}
 
 
 def _mapping(conf: Mapping[str, str], modes: Sequence[str]) -> TypeMapping:

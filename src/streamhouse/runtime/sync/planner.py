@@ -5,8 +5,9 @@ An offset is `{"batch", "now", "of", "source"}`: the number of the batch that en
 docs/decisions/195-schema-changes-of-a-sync.md says how schema changes are followed.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
@@ -34,18 +35,33 @@ from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     TablesPlanner,
     at,
 )
-from streamhouse.connectors.mysql_cdc.lag import source_state
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
+from streamhouse.connectors.mysql_cdc.relay.state import UnreadChanges
 from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.batch_logs import next_batch, next_time
-from streamhouse.runtime.sync.evolution import AddedColumns, SchemaEvolution
+from streamhouse.runtime.sync.evolution import SchemaEvolution
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput, task_groups
-from streamhouse.runtime.sync.table_states import TableState, TableStates
 from streamhouse.runtime.sync.tables import needed_zone
 from streamhouse.source import Lag, Offset
+
+
+@dataclass(frozen=True)
+class TableState:
+    """One followed table: rows since the start of this run, and how far it is behind.
+
+    `estimate`: the server's estimate of its rows. `lag_s` is None until the snapshot is `complete`.
+    """
+
+    table: str
+    target: str
+    complete: bool
+    snapshot_rows: int
+    estimate: int
+    changes: int
+    lag_s: float | None
 
 
 class SyncPlanner(TablesPlanner):
@@ -73,11 +89,12 @@ class SyncPlanner(TablesPlanner):
         super().__init__(options, session, server, spec.relay, spec.options.skips_snapshot)
         self._spec = spec
         self._table_sets = TableSets(checkpoint)
-        self._follower = SchemaEvolution(spec.options, AddedColumns(checkpoint), spec.query_id)
+        self._follower = SchemaEvolution(spec.options, checkpoint, spec.query_id)
         self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
         self._tables: tuple[object, Tables] = (None, {})
         self._find_tables = find_tables
-        self.table_states = TableStates()
+        self._snapshot_rows, self._changes = Counter[str](), Counter[str]()
+        self._unread_of: dict[str, UnreadChanges] = defaultdict(UnreadChanges)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if there is nothing to read."""
@@ -110,51 +127,65 @@ class SyncPlanner(TablesPlanner):
 
     # -- progress, in the driver
 
+    def count(self, snapshot: Mapping[str, int], changes: Mapping[str, int]) -> None:
+        """Count the rows of a committed batch, by the ids of their tables."""
+        self._snapshot_rows.update(snapshot)
+        self._changes.update(changes)
+
     def observe(self, offset: Offset) -> None:
         """Record which tables have changes after a batch; called often."""
         progress, state = progress_of(offset), log_view(self._relay).state()
         if progress is not None and state is not None:
-            self.table_states.observe(progress.position, state.changed)
+            for table, changed in state.changed.items():
+                self._unread_of[table].observe(progress.position, changed)
 
     def caught_up(self, offset: Offset) -> bool:
         return self.has_read_all(source_offset(offset)) and not self._find_tables()
 
-    def lag(self, start: Offset) -> Lag | None:
-        """The longest lag of a table; its seconds are None before the snapshots are complete."""
-        progress = progress_of(start)
-        if progress is None:
-            return None
-        states = self.states(start)
-        known = [followed.lag_s for followed in states if followed.lag_s is not None]
-        unread = [followed for followed in states if not followed.complete]
-        rows = sum(max(0, followed.estimate - followed.snapshot_rows) for followed in unread)
-        names = [followed.table for followed in states]
-        log, size = log_view(self._relay).state(), self._options.chunk_size
-        state = source_state(names, len(unread), rows, size, progress.position, log)
-        complete = bool(known) and len(known) == len(states)
-        return Lag(seconds=max(known) if complete else None, state=state)
+    def lag(self, start: Offset) -> Lag:
+        return self.lag_at(progress_of(start))
 
     def rows_left(self, start: Offset) -> int | None:
         """None: a sync reports the progress of its snapshots by itself."""
         return None
 
     def states(self, start: Offset) -> list[TableState]:
-        """The state of each followed table after a batch."""
-        progress = progress_of(start)
+        """The state of each followed table after a batch, in the order of their names."""
+        progress, silent_s, states = progress_of(start), log_view(self._relay).silent_s(), []
         planned = () if progress is None else self._table_sets.get(progress.table_set).tables
-        newest, silent_s = self._table_sets.latest(), log_view(self._relay).silent_s()
-        return self.table_states.states(newest, progress, planned, silent_s)
+        newest = self._table_sets.latest().tables.values()
+        for table in sorted(newest, key=lambda followed: followed.full_name):
+            complete = (
+                progress is not None
+                and table.id in planned
+                and table.id not in progress.snapshot
+                and table.target not in progress.stale
+            )
+            state = TableState(
+                table.full_name,
+                table.target,
+                complete,
+                self._snapshot_rows[table.id],
+                table.rows,
+                self._changes[table.id],
+                max(self._unread_of[table.full_name].seconds, silent_s) if complete else None,
+            )
+            states.append(state)
+        return states
 
     # -- the tables
 
     def tables_of(self, progress: DatabaseProgress) -> Tables:
         newest = self._table_sets.latest()
-        key = (newest.number, progress.table_set, progress.versions, progress.hidden)
+        key = (newest.number, progress.table_set, progress.versions)
         if self._tables[0] != key:
             tables = self._table_sets.get(progress.table_set).tables
             kept = {id: progress.at(table) for id, table in tables.items() if id in newest.tables}
             self._tables = key, kept
         return self._tables[1]
+
+    def first_tables(self) -> Collection[FollowedTable]:
+        return self._table_sets.latest().tables.values()
 
     def _of_newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Collection[str]]:
         """The progress with the tables of the newest table set, without what its batch did."""
@@ -176,7 +207,6 @@ class SyncPlanner(TablesPlanner):
             versions={id: table for id, table in versions if table != tables.get(id, table)},
             stale={target: entry for target, entry in stale.items() if target in targets},
             gone=frozenset(before.gone & tables.keys()),
-            hidden={id: own for id, own in before.hidden.items() if id in tables},
             reloaded={},
             altered=frozenset(),
             statements=(),
@@ -334,16 +364,16 @@ class SyncPlanner(TablesPlanner):
             if not group or not before.stale:
                 return before, group
             tables = self.tables_of(before)
-            effects, hidden = self._effects(tables, before.gone, group)
+            effects, tables = self._effects(tables, before.gone, group)
             if any(tables[id].target not in before.stale for id in effects):
                 return before, group
-            before, start = self._altered(before, effects, hidden), group[0].after
+            before, start = self._altered(before, effects, tables), group[0].after
 
     def _followed(
         self, before: DatabaseProgress, group: Sequence[FoundStatement]
     ) -> DatabaseProgress:
-        effects, hidden = self._effects(self.tables_of(before), before.gone, group)
-        after = self._advanced(self._altered(before, effects, hidden), group[0].after)
+        effects, tables = self._effects(self.tables_of(before), before.gone, group)
+        after = self._advanced(self._altered(before, effects, tables), group[0].after)
         names = {table.names for id, table in self.tables_of(after).items() if id in effects}
         texts = self._follower.copy_comments(self._discovery.described(names).values())
         statements = (*after.statements, *texts)
@@ -353,16 +383,16 @@ class SyncPlanner(TablesPlanner):
         self,
         before: DatabaseProgress,
         effects: Mapping[str, DdlChange],
-        hidden: Mapping[str, tuple[tuple[str, int], ...]],
+        tables: Tables,
     ) -> DatabaseProgress:
         """The progress with the consequences of statements; alters the targets."""
-        tables = self.tables_of(before)
+        old = self.tables_of(before)
         followed = self._follower.follow(tables, before, effects)
+        hidden = {id: table for id, table in tables.items() if table is not old[id]}
         versions = {table.id: table for table in followed.tables}
         return replace(
             before,
-            hidden={**before.hidden, **hidden},
-            versions={**before.versions, **versions},
+            versions={**before.versions, **hidden, **versions},
             stale={**altered_parents(tables, effects), **before.stale, **followed.stale},
             gone=before.gone | followed.gone,
             zone=self._zone(before, followed.tables),
@@ -371,29 +401,25 @@ class SyncPlanner(TablesPlanner):
 
     def _effects(
         self,
-        tables: Mapping[str, FollowedTable],
+        tables: Tables,
         gone: Collection[str],
         group: Iterable[FoundStatement],
-    ) -> tuple[dict[str, DdlChange], dict[str, tuple[tuple[str, int], ...]]]:
+    ) -> tuple[dict[str, DdlChange], Tables]:
         """The effects of statements, by the ids of tables.
 
-        The second result has, for tables for which that changes, the sessions in which a temporary
-        table has the table's name afterwards.
+        Also returns the tables with the sessions in which temporary tables have their names then.
         """
-        by_names = {table.full_name: table for table in tables.values()}
-        found: dict[str, DdlChange] = {}
-        hidden: dict[str, tuple[tuple[str, int], ...]] = {}
+        ids = {table.full_name: id for id, table in tables.items()}
+        found, after = dict[str, DdlChange](), dict(tables)
         for event in group:
-            table = by_names[event.name]
-            before = hidden.get(table.id, table.definition.hidden_in)
-            table = table.hidden_in(before)
-            ddls = DdlChanges(self._captured_table(table), table.definition)
-            ddl = ddls.of(event.statement, event.after, table.id not in gone)
+            id = ids[event.name]
+            ddls = DdlChanges(self._captured_table(after[id]), after[id].definition)
+            ddl = ddls.of(event.statement, event.after, id not in gone)
             if ddl is not None:
-                found[table.id] = ddl
-            if ddls.hidden_in != before:
-                hidden[table.id] = ddls.hidden_in
-        return found, hidden
+                found[id] = ddl
+            if ddls.known is not None and ddls.known != after[id].definition:
+                after[id] = replace(after[id], definition=ddls.known)
+        return found, after
 
     # -- the server
 

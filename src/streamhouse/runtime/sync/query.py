@@ -27,16 +27,15 @@ from streamhouse.paimon.write.commit_retries import TRIES
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.monitoring.metrics import Commit, timed
 from streamhouse.runtime.query_description import QueryDescription
-from streamhouse.runtime.state.batch_logs import BatchLogs, next_batch
+from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import TaskResults
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
+from streamhouse.runtime.sync.planner import SyncPlanner, TableState, progress_of
 from streamhouse.runtime.sync.present_rows import FromScratch, PresentRows, why_other_rows
 from streamhouse.runtime.sync.spec import SyncSpec
-from streamhouse.runtime.sync.table_states import TableState
 from streamhouse.runtime.sync.tables import SyncTables
 from streamhouse.source import Offset
 
@@ -45,104 +44,18 @@ _THREADS = 4
 """A commit mostly waits for storage (decision 215)."""
 
 
-class SyncCommitter:
-    """Commits the batches of one sync; driver only.
-
-    The commit user is the id of the checkpoint, the identifier the batch's number, which each
-    table accepts once. A batch that was interrupted between two tables runs again with the same
-    input, and commits to the tables that lack it.
-    """
-
-    def __init__(self, spec: SyncSpec, before: Callable[[Collection[str]], None]) -> None:
-        """`before` is called with the targets of each batch before the first commit."""
-        self._spec, self._before = spec, before
-        self._log = BatchLog(spec.checkpoint, BatchLogs(spec.checkpoint).last_batch())
-        self._committers: dict[str, PaimonSinkCommitter] = {}
-        self._took_ms: list[float] = []
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync-commit")
-
-    def commit(self, frame: DataFrame) -> TaskResults | None:
-        """Run a batch's tasks and commit what they wrote; None if there was nothing to read.
-
-        Runs them again if other writers outdate the files of a table.
-        """
-        for number in range(TRIES + 1):
-            written = TaskResults.of(frame)
-            if written is None:
-                return None
-            reached("batch-written", written.number, self._spec.options.name)
-            if number == 0:
-                self._before(written.messages)
-            if self._committed(written):
-                break
-        else:
-            raise CommitConflictError(
-                f"sync of {self._spec.options.name}: other writers changed one of its tables "
-                "during every attempt; write the tables of a sync from nowhere else"
-            )
-        unread = unread_targets(written)
-        if unread:
-            self.remove_leftovers(unread, written.number)
-        attempts = written.attempts
-        if attempts is not None:
-            self.remove_leftovers(written.messages, written.number, attempts)
-        # The commits to all targets as one, as long as the longest of them.
-        return replace(written, commit=Commit.of(written.messages, max(self._took_ms, default=0.0)))
-
-    def remove_leftovers(
-        self, targets: Iterable[str], from_batch: int, keep: Collection[str] = ()
-    ) -> None:
-        """Remove the files of dead tasks, of batches from `from_batch` on."""
-
-        def remove(target: str) -> int:
-            return self._committer(target).remove_leftovers(from_batch, keep)
-
-        removed = sum(self._pool.map(remove, targets))
-        if removed:
-            log.info("%s: removed %d left-over files", self._spec.options.name, removed)
-
-    def close(self) -> None:
-        self._pool.shutdown()
-
-    def _committed(self, written: TaskResults) -> bool:
-        """Commit to each table; False if the files of one are outdated."""
-        targets = list(written.messages)
-        self._took_ms.clear()
-        list(self._pool.map(self._committer, targets))
-        commits = self._pool.map(lambda target: self._commit_one(target, written), targets)
-        return all(list(commits))
-
-    def _commit_one(self, target: str, written: TaskResults) -> bool:
-        # The oldest snapshot that a writer of this target saw; 0 for none.
-        base = min(one["bases"][target] for one in written.reports if target in one["bases"])
-        batch = WrittenBatch(written.number, written.messages[target])
-        with timed(target, self._took_ms):
-            if self._committers[target].commit_written(batch, base or None) is None:
-                return False
-        reached("table-committed", written.number, target)
-        return True
-
-    def _committer(self, target: str) -> PaimonSinkCommitter:
-        if target not in self._committers:
-            address, query_id = self._spec.options.address(target), self._spec.query_id
-            committer = PaimonSinkCommitter(address, query_id, commutes=False)
-            committer.check_log(self._log)
-            self._committers[target] = committer
-        return self._committers[target]
-
-
-def unread_targets(written: TaskResults) -> set[str]:
-    """The targets whose rows a batch could not read, as statements had altered their tables."""
-    return {target for report in written.reports for target in report["unread"]}
-
-
 _REFRESH_S = 30.0
 """How often each target's consumer is refreshed, which shows that the sync is alive. One at a time:
 a sync may have hundreds, each a request to an object store."""
 
 
 class SyncQuery(JobQuery):
-    """Runs a sync with a checkpoint; on the driver. `SyncCommitter` commits its batches."""
+    """Runs a sync with a checkpoint; on the driver.
+
+    The commit user is the id of the checkpoint, the identifier the batch's number, which each
+    table accepts once. A batch that was interrupted between two tables runs again with the same
+    input, and commits to the tables that lack it.
+    """
 
     spec: SyncSpec
 
@@ -177,9 +90,13 @@ class SyncQuery(JobQuery):
         self._created = False
         self._holds: dict[str, RetentionHolds] = {}
         self._refreshed, self._refresh_at = 0, 0.0
+        self._log = BatchLog(checkpoint.path, checkpoint.logs.last_batch())
+        self._committers: dict[str, PaimonSinkCommitter] = {}
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync-commit")
         self._open = ExitStack()
         self._open.callback(self._session.close)
         self._open.callback(self._relays.close)
+        self._open.callback(self._pool.shutdown)
 
     # -- for the pipeline and its reporter
 
@@ -223,8 +140,6 @@ class SyncQuery(JobQuery):
         self._check_startup(server)
         path = self._checkpoint.path
         self.spec = SyncSpec(self._query_id, self._options, path, server, self._parallelism)
-        self._committer = SyncCommitter(self.spec, self._before_commit)
-        self._open.callback(self._committer.close)
         before = list(self._table_sets.latest().tables.values())
         self._hold(before, recognised=True)
         self._tables = SyncTables(
@@ -243,7 +158,7 @@ class SyncQuery(JobQuery):
         self._compare_changed_targets([table for table in before if table.id in kept])
         self._drop_old_table_sets(self.progress.last_offset)
         if not self.progress.replayed:
-            self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))
+            self._remove_leftovers(self.tables, next_batch(self.progress.last_offset))
 
     def _compare_changed_targets(self, tables: Sequence[FollowedTable]) -> None:
         """Let the next batch compare targets that others have changed since the last one."""
@@ -263,7 +178,7 @@ class SyncQuery(JobQuery):
         """Raise the binlog reader's error, drop what it need not keep, refresh consumers."""
         self._relays.step()
         if self._run.started:
-            self._tables.discover_soon()
+            self._tables.keep_discovering()
             self._refresh_consumer()
         self._planner.observe(self.progress.last_offset)
 
@@ -281,24 +196,79 @@ class SyncQuery(JobQuery):
     # -- batches
 
     def commit(self, frame: DataFrame) -> CountedBatch | None:
-        written = self._committer.commit(frame)
-        if written is None:
-            return None
+        took_ms: list[float] = []
+        for number in range(TRIES + 1):
+            written = TaskResults.of(frame)
+            if written is None:
+                return None
+            reached("batch-written", written.number, self._options.name)
+            if number == 0:
+                self._before_commit(written.messages)
+            took_ms = []
+            if self._committed(written, took_ms):
+                break
+        else:
+            raise CommitConflictError(
+                f"sync of {self._options.name}: other writers changed one of its tables during "
+                "every attempt; write the tables of a sync from nowhere else"
+            )
+        unread = {target for report in written.reports for target in report["unread"]}
+        if unread:
+            self._remove_leftovers(unread, written.number)
+        if written.attempts is not None:
+            self._remove_leftovers(written.messages, written.number, written.attempts)
         snapshot, changes = written.total("snapshot"), written.total("changes")
-        self._planner.table_states.count(snapshot, changes)
+        self._planner.count(snapshot, changes)
         self.progress.committed(written.end)
         database = self._database
         assert database is not None
-        if self._tables.note(database, unread_targets(written)):
+        if self._tables.note(database, unread):
             self._drop_old_table_sets(written.start)
         for text in database.statements:
             self._notice(text)
         return CountedBatch(
             snapshot.total() + changes.total(),
             written.total("kinds"),
-            written.commit,
+            # The commits to all targets as one, as long as the longest of them.
+            Commit.of(written.messages, max(took_ms, default=0.0)),
             {name: len(own) for name, own in written.messages.items()},
         )
+
+    def _committed(self, written: TaskResults, took_ms: list[float]) -> bool:
+        """Commit to each table; False if the files of one are outdated."""
+
+        def commit(target: str) -> bool:
+            # The oldest snapshot that a writer of this target saw; 0 for none.
+            base = min(one["bases"][target] for one in written.reports if target in one["bases"])
+            batch = WrittenBatch(written.number, written.messages[target])
+            with timed(target, took_ms):
+                if self._committers[target].commit_written(batch, base or None) is None:
+                    return False
+            reached("table-committed", written.number, target)
+            return True
+
+        list(self._pool.map(self._committer, written.messages))
+        return all(list(self._pool.map(commit, written.messages)))
+
+    def _remove_leftovers(
+        self, targets: Iterable[str], from_batch: int, keep: Collection[str] = ()
+    ) -> None:
+        """Remove the files of dead tasks, of batches from `from_batch` on."""
+
+        def remove(target: str) -> int:
+            return self._committer(target).remove_leftovers(from_batch, keep)
+
+        removed = sum(self._pool.map(remove, targets))
+        if removed:
+            log.info("%s: removed %d left-over files", self._options.name, removed)
+
+    def _committer(self, target: str) -> PaimonSinkCommitter:
+        if target not in self._committers:
+            address = self._options.address(target)
+            committer = PaimonSinkCommitter(address, self._query_id, commutes=False)
+            committer.check_log(self._log)
+            self._committers[target] = committer
+        return self._committers[target]
 
     def _check_startup(self, server: Server) -> None:
         """Raise `DataLossError` if this server's binlog lacks the changes that follow."""

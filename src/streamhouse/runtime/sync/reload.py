@@ -4,11 +4,9 @@ Both are divided by the hash of the key into shares, in temporary files, and com
 share. So it takes the memory of two shares, and disk for both, however large the table is.
 """
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -71,91 +69,71 @@ def kept_columns(options: SyncOptions, table: Table, sources: Collection[str]) -
     return kept | timed | {own for name, own in metadata.items() if name == TIME}
 
 
-class Reload:
-    """The rows of one target as MySQL has them, and the changes that lead to them.
+def reloaded(
+    table: Table,
+    rows: Iterable[pa.RecordBatch],
+    kept: Collection[str],
+    estimate: int,
+    deletes: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The changes, with their kinds, that give a table the `rows` that MySQL has.
 
     `kept`: columns that MySQL's rows do not have, or that depend on when a row was read; existing
-    rows keep their values. `estimate`: of the rows. Of several rows with one key the last counts.
+    rows keep their values. `estimate`: of the rows. Without `deletes`, surplus rows stay. Of
+    several rows with one key the last counts.
     """
-
-    def __init__(self, table: Table, kept: Collection[str], estimate: int) -> None:
-        self._table, self._kept = table, set(kept)
-        self._schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
-        self._key = list(table.primary_key)
-        latest = table.latest_snapshot_id()
-        own = 0 if latest is None else int(table.snapshot(latest).total_record_count or 0)
-        rows = max(estimate, own)
-        self._count = min(1 + rows // _SHARE_ROWS, _MOST_SHARES)
-        self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-reload-")
-        self._new = _Shares(Path(self._folder.name) / "new", self._schema, self._key, self._count)
-        self._old = _Shares(Path(self._folder.name) / "old", self._schema, self._key, self._count)
-
-    def __enter__(self) -> Reload:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._new.close()
-        self._old.close()
-        self._folder.cleanup()
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Add rows of MySQL; columns that the target has, and that they lack, are null."""
-        self._new.add(converted(rows, self._schema, {name: name for name in rows.schema.names}))
-
-    def changes(self, deletes: bool) -> Iterator[pa.RecordBatch]:
-        """The rows to write, with their kinds; without `deletes`, surplus rows stay."""
-        if self._table.latest_snapshot_id() is not None:
-            for batch in self._table.read():
-                self._old.add(converted(batch, self._schema))
-        with closing(Differ()) as differ:
-            for number in range(self._count):
-                new = last_of_each_key(self._new.load(number), self._key)
-                old = self._old.load(number)
-                changes = differ.by_key(old, new, self._key, self._kept)
-                if not deletes:
-                    changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-D"))
-                yield from self._written(changes)
-
-    def _written(self, changes: pa.Table) -> Iterator[pa.RecordBatch]:
-        if changes.num_rows == 0:
-            return
-        partition = [name for name in self._table.partition_keys if name not in self._key]
-        if partition:
-            kinds = changes.column(ROW_KIND).combine_chunks()
-            columns = [changes.column(name).combine_chunks() for name in partition]
-            at = changes.schema.get_field_index(ROW_KIND)
-            changes = changes.set_column(at, ROW_KIND, split_key_updates(kinds, columns))
-        yield from changes.combine_chunks().to_batches(max_chunksize=_WRITTEN_ROWS)
+    schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
+    key, latest = list(table.primary_key), table.latest_snapshot_id()
+    own = 0 if latest is None else int(table.snapshot(latest).total_record_count or 0)
+    count = min(1 + max(estimate, own) // _SHARE_ROWS, _MOST_SHARES)
+    with (
+        tempfile.TemporaryDirectory(prefix="streamhouse-reload-") as folder,
+        closing(Differ()) as differ,
+    ):
+        new, old = Path(folder, "new"), Path(folder, "old")
+        # Columns that the target has, and that the rows lack, are null.
+        named = (converted(one, schema, {name: name for name in one.schema.names}) for one in rows)
+        _divide(named, new, key, count)
+        if latest is not None:
+            _divide((converted(batch, schema) for batch in table.read()), old, key, count)
+        for number in range(count):
+            before = _share(old / str(number), schema)
+            after = last_of_each_key(_share(new / str(number), schema), key)
+            changes = differ.by_key(before, after, key, set(kept))
+            if not deletes:
+                changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-D"))
+            yield from _written(table, changes)
 
 
-class _Shares:
-    """Rows divided by the hash of their key, in a file for each share."""
+def _written(table: Table, changes: pa.Table) -> Iterator[pa.RecordBatch]:
+    if changes.num_rows == 0:
+        return
+    partition = [name for name in table.partition_keys if name not in table.primary_key]
+    if partition:
+        kinds = changes.column(ROW_KIND).combine_chunks()
+        columns = [changes.column(name).combine_chunks() for name in partition]
+        at = changes.schema.get_field_index(ROW_KIND)
+        changes = changes.set_column(at, ROW_KIND, split_key_updates(kinds, columns))
+    yield from changes.combine_chunks().to_batches(max_chunksize=_WRITTEN_ROWS)
 
-    def __init__(self, folder: Path, schema: pa.Schema, key: Sequence[str], count: int) -> None:
-        self._folder, self._schema, self._key, self._count = folder, schema, key, count
-        self._writers: dict[int, Any] = {}
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        hashes = row_hashes([rows.column(name) for name in self._key])
-        shares = hashes.astype(np.int64) % self._count
-        for number in np.unique(shares):
-            if number not in self._writers:
-                self._folder.mkdir(exist_ok=True)
-                file = str(self._folder / str(number))
-                self._writers[number] = pa.ipc.new_file(file, self._schema)
-            self._writers[number].write_batch(rows.filter(pa.array(shares == number)))
+def _divide(rows: Iterable[pa.RecordBatch], folder: Path, key: Sequence[str], count: int) -> None:
+    """Divide rows by the hash of their key into files, of which each is named by its number."""
+    folder.mkdir()
+    with ExitStack() as files:
+        writers: dict[int, Any] = {}
+        for batch in rows:
+            hashes = row_hashes([batch.column(name) for name in key])
+            shares = hashes.astype(np.int64) % count
+            for number in np.unique(shares):
+                if number not in writers:
+                    file = pa.ipc.new_file(str(folder / str(number)), batch.schema)
+                    writers[number] = files.enter_context(file)
+                writers[number].write_batch(batch.filter(pa.array(shares == number)))
 
-    def load(self, number: int) -> pa.Table:
-        """The rows of a share; no rows can be added afterwards."""
-        self.close()
-        path = self._folder / str(number)
-        if not path.exists():
-            return self._schema.empty_table()
-        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
-            return reader.read_all()
 
-    def close(self) -> None:
-        """Close the files."""
-        for writer in self._writers.values():
-            writer.close()
-        self._writers = {}
+def _share(path: Path, schema: pa.Schema) -> pa.Table:
+    if not path.exists():
+        return schema.empty_table()
+    with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
+        return reader.read_all()

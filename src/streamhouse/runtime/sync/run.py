@@ -24,8 +24,8 @@ from streamhouse.runtime.sync.options import (
     sync_database_options,
     sync_table_options,
 )
+from streamhouse.runtime.sync.planner import TableState
 from streamhouse.runtime.sync.query import SyncQuery
-from streamhouse.runtime.sync.table_states import TableState
 from streamhouse.source import Offset
 
 _SHOWN, _EVERY_S = 3, 5.0

@@ -3,11 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import TypeAlias
 
-from streamhouse.background import in_background
+from streamhouse.background import RepeatedStep
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, FoundTable
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
@@ -65,8 +64,7 @@ class SyncTables:
         self._present, self._scratch = present, scratch
         self._skipped: set[TableNames] = set()
         self._lock = threading.Lock()
-        self._search: Future[None] | None = None
-        self._due = time.monotonic() + 1.0
+        self._search: RepeatedStep | None = None
 
     @property
     def table_set(self) -> TableSet:
@@ -122,26 +120,22 @@ class SyncTables:
                 self._table_sets.add(now.values(), zone=progress.zone, unread=unread)
         return True
 
-    def discover_soon(self) -> None:
+    def keep_discovering(self) -> None:
         """Let a thread `discover` tables, each second or less often; raises its error."""
-        if self._search is not None:
-            if not self._search.done():
-                return
-            self._search.result()
-        if time.monotonic() >= self._due:
-            self._search = in_background(self._run, "sync-tables")
+        if self._search is None:
+            self._search = RepeatedStep(self._step, "sync-tables", 1.0)
+        self._search.check()
 
     def close(self, wait_s: float = 5.0) -> None:
-        """Wait for the thread."""
+        """Stop the thread."""
         if self._search is not None:
-            wait([self._search], wait_s)
+            self._search.stop(wait_s)
 
-    def _run(self) -> None:
+    def _step(self) -> float:
         began = time.monotonic()
         self.discover()
         # Listing many tables is expensive for the server.
-        took_s = time.monotonic() - began
-        self._due = time.monotonic() + 1.0 + min(30.0, 10 * took_s)
+        return 1.0 + min(30.0, 10 * (time.monotonic() - began))
 
     def _add(self, found: Sequence[FoundTable]) -> int:
         followable = self._followable(found)

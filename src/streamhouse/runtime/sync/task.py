@@ -21,15 +21,15 @@ from streamhouse.connectors.mysql_cdc.database.part_reader import (
     TablePart,
     TableRows,
     in_order,
+    kind_counts,
 )
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.lag import ChangeCounts
 from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.errors import AlteredTableError, SchemaChangeError
-from streamhouse.mysql.values.table_errors import errors_of
+from streamhouse.mysql.values.types import errors_of
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
 from streamhouse.runtime.sync.mapping.computed_columns import TargetRows
-from streamhouse.runtime.sync.reload import Reload, kept_columns
+from streamhouse.runtime.sync.reload import kept_columns, reloaded
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput
 from streamhouse.state.segment import spilled
 
@@ -68,7 +68,7 @@ class SyncTask:
         self._bases: dict[str, int] = {}
         self._snapshot: Counter[str] = Counter()
         self._changes: Counter[str] = Counter()
-        self._kinds = ChangeCounts()
+        self._kinds: Counter[str] = Counter()
         self._unread: list[str] = []
 
     def run(self) -> Iterator[pa.RecordBatch]:
@@ -108,7 +108,7 @@ class SyncTask:
             for rows in stretch:
                 table = self._task.parts[rows.part].table
                 self._changes[table.id] += rows.rows.num_rows
-                self._kinds.add(rows.rows)
+                self._kinds.update(kind_counts(rows.rows))
                 by_target.setdefault(table.target, []).append(rows)
             for target, own in by_target.items():
                 batches = [(self._completed(rows), rows.numbers) for rows in own]
@@ -177,10 +177,9 @@ class SyncTask:
         table = self._spec.options.address(target).open()
         sources = {column for _, part in parts if part.chunks for column, _ in part.table.columns}
         estimate = sum(part.table.rows for _, part in parts)
-        with Reload(table, kept_columns(self._spec.options, table, sources), estimate) as reload:
-            for rows in snapshots:
-                reload.add(rows)
-            yield from reload.changes(all(part.reload for _, part in parts))
+        kept = kept_columns(self._spec.options, table, sources)
+        deletes = all(part.reload for _, part in parts)
+        yield from reloaded(table, snapshots, kept, estimate, deletes)
 
     def _snapshots(
         self, reader: PartReader, parts: Sequence[tuple[int, TablePart]]
@@ -206,7 +205,7 @@ class SyncTask:
             "bases": self._bases,
             "snapshot": self._snapshot,
             "changes": self._changes,
-            "kinds": self._kinds.taken(),
+            "kinds": self._kinds,
             "unread": self._unread,
         }
         return results(self._task, self._attempt, self._spec.options.name, messages, counts)

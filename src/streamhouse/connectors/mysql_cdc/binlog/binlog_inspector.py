@@ -5,8 +5,12 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
-from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged_file_error, reset_error
+from streamhouse.connectors.mysql_cdc.binlog.dump import (
+    BinlogDump,
+    log_files,
+    purged_file_error,
+    reset_error,
+)
 from streamhouse.connectors.mysql_cdc.binlog.transactions import other_binlog
 from streamhouse.connectors.mysql_cdc.binlog.xa import (
     XaScan,

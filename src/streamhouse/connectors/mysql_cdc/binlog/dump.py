@@ -1,11 +1,11 @@
-"""A binlog connection: reads the server's replication stream as blocks of whole events."""
+"""The binlog of a server: its files, and a connection that reads it as blocks of whole events."""
 
 import contextlib
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pymysql
@@ -19,10 +19,10 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     Step,
     announces_checksums,
 )
-from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
-from streamhouse.mysql.connection import close_quietly, open_connection, run
+from streamhouse.errors import ConnectError, DataLossError
+from streamhouse.mysql.connection import Session, close_quietly, open_connection, run
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.position import BINLOG_START, START_AGAIN, BinlogPosition
 
 _COM_BINLOG_DUMP = 0x12
 _HEARTBEAT_NANOSECONDS = 1_000_000_000
@@ -197,3 +197,37 @@ class BinlogDump:
             raise pymysql.err.OperationalError(2013, "the server ended the binlog connection")
         pymysql.err.raise_mysql_exception(payload)
         raise AssertionError("unreachable")
+
+
+def log_files(session: Session) -> list[tuple[str, int]]:
+    """The binlog files that the server still has, with their bytes, oldest first."""
+    return [(str(row[0]), int(row[1])) for row in session.rows("SHOW BINARY LOGS")]
+
+
+def earliest_position(session: Session) -> BinlogPosition:
+    """The start of the oldest binlog file."""
+    files = log_files(session)
+    if not files:
+        raise ConnectError("the MySQL server has no binlog file; set log-bin = binlog")
+    return BinlogPosition(files[0][0], BINLOG_START)
+
+
+def purged_file_error(table: str, file: str, files: Sequence[str]) -> DataLossError:
+    """The error for a needed binlog file that is not among the server's `files`."""
+    oldest = files[0] if files else "none"
+    return DataLossError(
+        f"the server has removed the binlog file {file}, which {table} still needs (the oldest "
+        f"file is {oldest}); {START_AGAIN}, and keep binlogs longer "
+        "(expire_logs_days, binlog_expire_logs_seconds)"
+    )
+
+
+def reset_error(
+    address: str, current: BinlogPosition, position: BinlogPosition, name: str = ""
+) -> DataLossError:
+    """The error for a binlog that ends at `current`, before a position that was in it."""
+    again = f"start {name} again with a new checkpoint" if name else START_AGAIN
+    return DataLossError(
+        f"the binlog of MySQL at {address} ends at {current}, before {position}: it was reset "
+        f"(RESET MASTER), or this is another server; {again}"
+    )

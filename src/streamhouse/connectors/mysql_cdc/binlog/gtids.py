@@ -1,5 +1,6 @@
 """Reads global transaction identifiers (GTIDs) from binlog events."""
 
+import struct
 import uuid
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
@@ -11,6 +12,11 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.gtids import GtidSet, mariadb_set, merged_ranges, tagged_origin
 
+_NUMBER_DOMAIN = struct.Struct("<QI")
+_LISTED = struct.Struct("<IIQ")
+"""A domain, a server's id, and a number."""
+_RANGE = struct.Struct("<QQ")
+
 
 def gtid_of(kind: int, data: bytes, at: int) -> tuple[str, int]:
     """The origin and number in the GTID event that starts at `at`; origin '' for none."""
@@ -20,8 +26,8 @@ def gtid_of(kind: int, data: bytes, at: int) -> tuple[str, int]:
     if kind == TAGGED_GTID:
         return _tagged_gtid(data, body)
     if kind == MARIADB_GTID:
-        number = int.from_bytes(data[body : body + 8], "little")
-        return str(int.from_bytes(data[body + 8 : body + 12], "little")), number
+        number, domain = _NUMBER_DOMAIN.unpack_from(data, body)
+        return str(domain), number
     origin = str(uuid.UUID(bytes=data[body + 1 : body + 17]))
     return origin, int.from_bytes(data[body + 17 : body + 25], "little")
 
@@ -30,13 +36,8 @@ def gtid_list(data: bytes, at: int) -> GtidSet:
     """The set in MariaDB's GTID_LIST event: what was logged before this file."""
     body = at + HEADER.size
     count = int.from_bytes(data[body : body + 4], "little") & 0x0FFFFFFF
-    entries = []
-    for index in range(count):
-        entry = body + 4 + 16 * index
-        domain = int.from_bytes(data[entry : entry + 4], "little")
-        server = int.from_bytes(data[entry + 4 : entry + 8], "little")
-        entries.append((domain, server, int.from_bytes(data[entry + 8 : entry + 16], "little")))
-    return mariadb_set(entries)
+    start = body + 4
+    return mariadb_set(_LISTED.iter_unpack(data[start : start + count * _LISTED.size]))
 
 
 def previous_gtids(data: bytes, at: int) -> GtidSet:
@@ -54,13 +55,9 @@ def previous_gtids(data: bytes, at: int) -> GtidSet:
             size, at = _packed(data, at)
             origin, at = tagged_origin(origin, data[at : at + size].decode()), at + size
         count, at = int.from_bytes(data[at : at + 8], "little"), at + 8
-        ranges = []
-        for _ in range(count):
-            first = int.from_bytes(data[at : at + 8], "little")
-            after = int.from_bytes(data[at + 8 : at + 16], "little")
-            ranges.append((first, after - 1))
-            at += 16
-        found[origin] = merged_ranges(ranges)
+        end = at + count * _RANGE.size
+        ranges = [(first, after - 1) for first, after in _RANGE.iter_unpack(data[at:end])]
+        found[origin], at = merged_ranges(ranges), end
     return GtidSet(found, False, {})
 
 

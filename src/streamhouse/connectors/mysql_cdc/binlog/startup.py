@@ -8,10 +8,9 @@ from typing import NamedTuple
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
-from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, earliest_position, log_files
 from streamhouse.connectors.mysql_cdc.binlog.format.events import GTIDS, HEADER, ROWS
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
-from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position, log_files
 from streamhouse.errors import DataLossError, OptionError
 from streamhouse.mysql.connection import Session, readable
 from streamhouse.mysql.gtids import GtidSet, parse_gtids

@@ -290,13 +290,14 @@ class DdlChange:
 
 
 class DdlChanges(StatementCheck):
-    """Follows the statements about one table; `known` is the table at the current position."""
+    """Follows the statements about one table.
+
+    `known`: the table as it was at first, with the sessions that hide it at the current position.
+    """
 
     def __init__(self, captured: CapturedTable, known: TableDefinition) -> None:
         super().__init__(captured, known)
         self._found: list[DdlChange] = []
-        self.hidden_in = known.hidden_in
-        """The sessions in which a temporary table has the table's name, after the statement."""
 
     def of(
         self, statement: Statement, where: BinlogPosition, exists: bool = True
@@ -306,16 +307,11 @@ class DdlChanges(StatementCheck):
         `exists`: the table exists, so that CREATE has no effect. Raises `DataLossError` for writes
         that were logged as statements.
         """
-        self._found, known = [], self.known
-        verb = _verb(statement)
+        self._found, verb = [], _verb(statement)
         try:
             self.take(statement, where)
         except SchemaChangeError:
             return DdlChange(str(statement), verb, None, "it is not understood")
-        finally:
-            if self.known is not None:
-                self.hidden_in = self.known.hidden_in
-            self.known = known
         if not self._found and not exists and statement.creates(self._captured.parsed_name):
             why = "it creates the table again"
             return DdlChange(str(statement), verb, None, why, {}, frozenset({ANY}))

@@ -4,9 +4,8 @@ import logging
 from collections.abc import Collection
 from contextlib import closing
 
-from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, log_files
 from streamhouse.connectors.mysql_cdc.binlog.format.events import Step, xid_text
-from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import (
     Committed,

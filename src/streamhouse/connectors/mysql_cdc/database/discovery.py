@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from streamhouse.close_matches import nearest
@@ -146,7 +146,7 @@ class Discovery:
         KeySpace(table)
         for column in table.columns:
             _ = column.family  # raises `TableError` for a type that is not supported
-        options = options_of(self._options, (table.database, table.name))
+        options = self._options.of(table.database, table.name)
         check_columns(self._session, options, table.columns)
 
     def _no_database(self) -> TableError:
@@ -157,11 +157,6 @@ class Discovery:
             f"'{self._filter.databases}' and that user '{self._options.username}' can see; "
             f"{nearest(self._filter.databases, visible)}"
         )
-
-
-def options_of(options: MySqlOptions, names: TableNames) -> MySqlOptions:
-    """The options of one table."""
-    return replace(options, database=names[0], table=names[1])
 
 
 @dataclass(frozen=True)

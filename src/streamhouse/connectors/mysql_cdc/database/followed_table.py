@@ -1,42 +1,20 @@
 """One followed table of a sync: its definition in MySQL, and the columns that are written."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 from pydantic import ConfigDict
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.database.discovery import options_of
-from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.table import Server, Size, TableDefinition
+from streamhouse.mysql.table import Server, TableDefinition
 from streamhouse.mysql.values.dates import ZeroDates, text_keys
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.paimon.schema import types
-
-
-def offset_part(table: TableDefinition | None) -> dict[str, Any]:
-    """The part of an offset that describes a table; {} if its columns are not known.
-
-    It lacks the names, so that it is the same for all tables with the same columns.
-    """
-    return {} if table is None else to_json(replace(table, database="", name="", size=Size()))
-
-
-def table_at(part: Mapping[str, Any], table: TableDefinition) -> TableDefinition | None:
-    """The table as of an offset with this part; None if its columns are not known."""
-    if not part:
-        return None
-    known = from_json(TableDefinition, part)
-    return replace(known, database=table.database, name=table.name, size=table.size)
-
 
 _MILLIS, _MICROS = 3, 6
 
@@ -69,18 +47,12 @@ class FollowedTable:
         """`database.table` in MySQL."""
         return self.definition.full_name
 
-    def hidden_in(self, sessions: tuple[tuple[str, int], ...]) -> FollowedTable:
-        """The table, if temporary tables have its name in these sessions."""
-        if sessions == self.definition.hidden_in:
-            return self
-        return replace(self, definition=replace(self.definition, hidden_in=sessions))
-
     def captured_table(
         self, options: MySqlOptions, server: Server, relay: Path | None = None
     ) -> CapturedTable:
         """The description of the table for readers of the binlog."""
         return CapturedTable(
-            options_of(options, self.names),
+            options.of(*self.names),
             self.definition,
             self._read,
             server,

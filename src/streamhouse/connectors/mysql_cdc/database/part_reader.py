@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TableEvent
@@ -34,8 +35,9 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.rows import RowWriter
-from streamhouse.mysql.values.table_errors import errors_of, naming
+from streamhouse.mysql.values.types import errors_of, naming
 from streamhouse.paimon.write.bucket_hash import row_hashes
+from streamhouse.source import ROW_KIND
 
 DIVIDED_BYTES = 4 * 1024 * 1024
 """One task reads a range of the binlog with fewer bytes: starting another would take longer."""
@@ -188,6 +190,12 @@ class PartReader:
         with closing(chunks) as reader:
             for chunk in part.chunks:
                 yield from reader.read(chunk)
+
+
+def kind_counts(rows: pa.RecordBatch) -> dict[str, int]:
+    """How many rows there are of each row kind."""
+    counted = pc.value_counts(rows.column(ROW_KIND)).to_pylist()
+    return {one["values"]: one["counts"] for one in counted}
 
 
 def in_order(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.position import BinlogPosition, BinlogState, KeyJson
-from streamhouse.mysql.table import PRIMARY
+from streamhouse.mysql.table import PRIMARY, Size, TableDefinition
 from streamhouse.source import Offset
 
 UNKNOWN_STATEMENT = "a statement that came"
@@ -33,14 +34,20 @@ class Stale:
 
 
 class Shard(NamedTuple):
-    """A table that a declared table reads, and the index of the key in whose order it reads it."""
+    """A table that a declared table reads.
+
+    `key`: the index of the key in whose order it is read. `schema`: the index of its columns in
+    `DatabaseProgress.schemas`; None: they are not known.
+    """
 
     database: str
     name: str
     key: str = PRIMARY
+    schema: int | None = None
 
-
-_SHARDS, _SCHEMAS = "shards", "schemas"
+    @property
+    def names(self) -> TableNames:
+        return self.database, self.name
 
 
 @dataclass(frozen=True)
@@ -52,12 +59,10 @@ class DatabaseProgress:
 
     `snapshot`: for each table whose snapshot is not complete, the key up to which its rows have
     been read (None: no rows). `versions`: the tables that were altered since the table set was
-    written, until a newer one has them. `columns`: those of shards, which the offset has once for
-    all shards with the same columns. `stale`: targets that are not written until they are reloaded.
-    `gone`: tables that MySQL does not have at the position. `zone`: the server's, if altered tables
-    need it. `hidden`: by table, the sessions in which a temporary table has its name, as in
-    `TableDefinition.hidden_in`. `rows`: about how many rows of a snapshot that is not complete have
-    been read, by table.
+    written, until a newer one has them. `stale`: targets that are not written until they are
+    reloaded. `gone`: tables that MySQL does not have at the position. `zone`: the server's, if
+    altered tables need it. `rows`: about how many rows of a snapshot that is not complete have been
+    read, by table. `schemas`: the columns of shards, each once, as tables without names.
 
     About the batch that ends here: `moved`, that it is only the same place on another server;
     `reloaded`, the targets that it reloads, with their `deletes`;
@@ -68,7 +73,6 @@ class DatabaseProgress:
     position: BinlogPosition
     binlog_state: BinlogState
     snapshot: Mapping[str, KeyJson | None] = field(default_factory=dict)
-    columns: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, FollowedTable] = field(default_factory=dict)
     stale: Mapping[str, Stale] = field(default_factory=dict)
     gone: Names = frozenset()
@@ -76,40 +80,45 @@ class DatabaseProgress:
     altered: Names = frozenset()
     statements: tuple[str, ...] = ()
     zone: str | None = None
-    hidden: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     moved: bool = False
     rows: Mapping[str, int] = field(default_factory=dict)
     shards: Mapping[str, Shard] = field(default_factory=dict)
+    schemas: tuple[TableDefinition, ...] = ()
 
     def at(self, table: FollowedTable) -> FollowedTable:
         """A table of the table set as it is at the position."""
-        return self.versions.get(table.id, table).hidden_in(self.hidden.get(table.id, ()))
+        return self.versions.get(table.id, table)
+
+    def definition(self, shard: FollowedTable) -> TableDefinition | None:
+        """A shard as it is at the position; None if its columns are not known."""
+        schema, now = self.shards[shard.id].schema, shard.definition
+        if schema is None:
+            return None
+        return replace(self.schemas[schema], database=now.database, name=now.name, size=now.size)
+
+    def with_shards(
+        self, tables: Iterable[FollowedTable], known: Mapping[str, TableDefinition]
+    ) -> DatabaseProgress:
+        """The progress of these shards; `known`: their definitions at the position, by id."""
+        shards: dict[str, Shard] = {}
+        schemas: dict[TableDefinition, int] = {}
+        for table in tables:
+            schema = None
+            if table.id in known:
+                nameless = replace(known[table.id], database="", name="", size=Size())
+                schema = schemas.setdefault(nameless, len(schemas))
+            shards[table.id] = Shard(*table.names, table.definition.index, schema)
+        return replace(self, shards=shards, schemas=tuple(schemas))
 
     def to_offset(self) -> Offset:
         """The progress as a JSON object."""
-        offset: Offset = to_json(replace(self, columns={}))
+        offset: Offset = to_json(self)
         offset |= {**offset.pop("position"), **offset.pop("binlog_state", {})}
-        if self.shards:
-            schemas: list[Any] = []
-            offset[_SHARDS], offset[_SCHEMAS] = {}, schemas
-            for id, (database, name, key) in self.shards.items():
-                own = self.columns.get(id, {})
-                if own not in schemas:
-                    schemas.append(own)
-                keys = [] if key == PRIMARY else [key]
-                offset[_SHARDS][id] = [database, name, schemas.index(own), *keys]
         return offset
 
     @staticmethod
-    def from_offset(offset: Mapping[str, Any]) -> DatabaseProgress | None:
+    def from_offset(offset: Offset) -> DatabaseProgress | None:
         """The progress at an offset; None before the first batch."""
         if "file" not in offset:
             return None
-        shards: Mapping[str, list[Any]] = offset.get(_SHARDS, {})
-        parts = {
-            "position": offset,
-            "binlog_state": offset,
-            "columns": {id: offset[_SCHEMAS][shard[2]] for id, shard in shards.items()},
-            "shards": {id: [*shard[:2], *shard[3:]] for id, shard in shards.items()},
-        }
-        return from_json(DatabaseProgress, {**offset, **parts})
+        return from_json(DatabaseProgress, {**offset, "position": offset, "binlog_state": offset})

@@ -16,7 +16,6 @@ from streamhouse.connectors.mysql_cdc.database.discovery import (
     Discovery,
     FoundTable,
     TableFilter,
-    options_of,
 )
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.errors import TableError
@@ -126,10 +125,6 @@ class ShardTables:
         known = {table.names for table in tables}
         return self._described(shard for names, shard in self.found.items() if names not in known)
 
-    def rows(self, names: Collection[TableNames]) -> int:
-        """About how many rows these tables have."""
-        return sum(self.found[name].rows for name in names if name in self.found)
-
     def _described(self, found: Iterable[FoundTable]) -> list[FollowedTable]:
         tables = []
         for shard in found:
@@ -183,7 +178,9 @@ class ShardTables:
         if any(column.name not in types for column in self._columns):
             # Raises the error for a table that lacks a column.
             first = definitions[0]
-            selected_columns(self._options_of(first), first.columns, self._columns)
+            selected_columns(
+                self._options.of(first.database, first.name), first.columns, self._columns
+            )
         return pa.schema([(column.name, types[column.name]) for column in self._columns])
 
     def zone(self) -> str:
@@ -208,7 +205,7 @@ class ShardTables:
         return Discovery(self._session, self._options, tables, self._check, views=False)
 
     def _check(self, table: TableDefinition) -> None:
-        options = self._options_of(table)
+        options = self._options.of(table.database, table.name)
         check_binlog_filter(self._session, self._server, options)
         KeySpace(table)
         read = dict.fromkeys([*(column for column, _ in self._selected(table)), *table.key])
@@ -220,10 +217,9 @@ class ShardTables:
         if columns is not None and self._filter is not None:
             names = {column.name for column in table.columns}
             columns = [column for column in columns if column.name in names or not column.nullable]
-        return selected_columns(self._options_of(table), table.columns, columns, table.key)
-
-    def _options_of(self, table: TableDefinition) -> MySqlOptions:
-        return options_of(self._options, (table.database, table.name))
+        return selected_columns(
+            self._options.of(table.database, table.name), table.columns, columns, table.key
+        )
 
 
 def _different(name: str, columns: Sequence[tuple[str, Any]], like: FollowedTable) -> str:

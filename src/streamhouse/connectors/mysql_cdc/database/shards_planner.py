@@ -1,21 +1,16 @@
 """Plans the batches of a declared table: of one MySQL table, or of several that are its shards."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
-from streamhouse.connectors.mysql_cdc.database.discovery import options_of
-from streamhouse.connectors.mysql_cdc.database.followed_table import (
-    FollowedTable,
-    offset_part,
-    table_at,
-)
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
 from streamhouse.connectors.mysql_cdc.database.shards import ShardTables
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
@@ -53,8 +48,7 @@ class ShardsPlanner(TablesPlanner):
         return [self._captured_table(table) for table in self._shards.followed.values()]
 
     def tables_of(self, progress: DatabaseProgress) -> Tables:
-        names = [(database, name) for database, name, _ in progress.shards.values()]
-        tables = _by_id(self._shards.selected(names))
+        tables = _by_id(self._shards.selected(one.names for one in progress.shards.values()))
         for id, table in tables.items():
             before, now = progress.shards[id].key, table.definition.index
             if before != now and progress.snapshot.get(id) is not None:
@@ -64,19 +58,22 @@ class ShardsPlanner(TablesPlanner):
                 )
         return tables
 
+    def first_tables(self) -> Collection[FoundTable]:
+        return self._shards.found.values()
+
     def _of_newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Collection[str]]:
         tables = self.tables_of(before)
         added = _by_id(self._shards.new(tables.values()))
         newest = {**tables, **added}
         snapshot = {id: key for id, key in before.snapshot.items() if id in newest}
-        rows = {id: count for id, count in before.rows.items() if id in snapshot}
-        columns = {id: part for id, part in before.columns.items() if id in newest}
+        shards = {id: Shard(*one.names, one.definition.index) for id, one in newest.items()}
+        for id in tables:
+            shards[id] = shards[id]._replace(schema=before.shards[id].schema)
         return replace(
             before,
             snapshot={**snapshot, **dict.fromkeys(added)},
-            columns=columns,
-            rows=rows,
-            shards=_shards(newest),
+            rows={id: count for id, count in before.rows.items() if id in snapshot},
+            shards=shards,
             statements=(),
             moved=False,
         ), added
@@ -90,7 +87,8 @@ class ShardsPlanner(TablesPlanner):
     def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
         tables = _by_id(self._shards.all())
         if start.get("start") not in (None, "latest-offset"):
-            return DatabaseProgress(0, *startup_position(self._binlog), shards=_shards(tables))
+            past = DatabaseProgress(0, *startup_position(self._binlog))
+            return past.with_shards(tables.values(), {})
         after = self._startup_progress(tables)
         if self._options.startup_mode != "snapshot":
             self._binlog.check_prepared(after.position)
@@ -107,10 +105,10 @@ class ShardsPlanner(TablesPlanner):
         """
         for _ in range(_ATTEMPTS):
             position, state = self._binlog.snapshot_position(self._current)
-            columns = self._columns_now(position, tables.values())
-            if all(columns.values()):
+            known = self._current_if_unaltered(tables.values(), position)
+            if len(known) == len(tables):
                 break
-        return DatabaseProgress(0, position, state, columns=columns, shards=_shards(tables))
+        return DatabaseProgress(0, position, state).with_shards(tables.values(), known)
 
     # -- batches
 
@@ -118,26 +116,18 @@ class ShardsPlanner(TablesPlanner):
         self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
     ) -> DatabaseProgress:
         after = at(before, *self._binlog.snapshot_position(self._current))
-        after = replace(after, columns=self._columns_at(before, after.position))
+        after = self._with_columns(before, after)
         if added and self._options.startup_mode != "snapshot":
             self._binlog.check_prepared(after.position)
         return self._chunked(after, max_rows)
 
     def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
-        return replace(super()._advanced(before, end), columns=self._columns_at(before, end))
+        return self._with_columns(before, super()._advanced(before, end))
 
     def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
         return replace(super()._position(progress, table), table=self._known(progress, table))
 
     # -- columns; docs/decisions/140-statements-in-the-binlog.md says why
-
-    def _columns_now(
-        self, position: BinlogPosition, tables: Iterable[FollowedTable]
-    ) -> dict[str, Any]:
-        """The columns of tables for an offset at a position; {} for those that are not known."""
-        tables = list(tables)
-        found = self._current_if_unaltered(tables, position)
-        return {table.id: offset_part(found.get(table.full_name)) for table in tables}
 
     def _known(self, progress: DatabaseProgress, table: FollowedTable) -> TableDefinition | None:
         """The table as of an offset; None if that is not known.
@@ -146,10 +136,10 @@ class ShardsPlanner(TablesPlanner):
         are the table's current ones, if it was not altered since. If it was, and the server logs no
         names of columns, raises `SchemaChangeError`.
         """
-        known = table_at(progress.columns.get(table.id, {}), table.definition)
+        known = progress.definition(table)
         if known is not None or self._server.logs_names:
             return known
-        known = self._current_if_unaltered([table], progress.position).get(table.full_name)
+        known = self._current_if_unaltered([table], progress.position).get(table.id)
         if known is None:
             raise SchemaChangeError(
                 f"MySQL table {table.full_name} was altered after {progress.position}, "
@@ -158,25 +148,29 @@ class ShardsPlanner(TablesPlanner):
             )
         return known
 
-    def _columns_at(self, before: DatabaseProgress, end: BinlogPosition) -> dict[str, Any]:
-        """The columns of all tables at the end of a batch that may contain statements."""
-        tables, columns = self.tables_of(before), dict(before.columns)
-        by_table: dict[str, list[FoundStatement]] = {}
-        for event in self._statements.between(tables.values(), before.position, end, wait=True):
-            by_table.setdefault(event.name, []).append(event)
+    def _with_columns(self, before: DatabaseProgress, after: DatabaseProgress) -> DatabaseProgress:
+        """The end of a batch, which may contain statements, with the columns of all tables."""
+        tables, found = self.tables_of(before), dict[str, list[FoundStatement]]()
+        start, end = before.position, after.position
+        for event in self._statements.between(tables.values(), start, end, wait=True):
+            found.setdefault(event.name, []).append(event)
+        known: dict[str, TableDefinition] = {}
+        uncertain: list[FollowedTable] = []
         for id, table in tables.items():
-            if table.full_name in by_table:
+            definition = before.definition(table)
+            if table.full_name in found:
                 captured = self._captured_table(table)
-                found = by_table[table.full_name]
-                known = self._after(captured, self._known(before, table), found)
-                if known is not None and any(one.data_type == UNKNOWN for one in known.columns):
-                    current = self._current_if_unaltered([table], end).get(table.full_name)
-                    known = (
-                        known if current is None else replace(current, hidden_in=known.hidden_in)
-                    )
-                columns[id] = offset_part(known)
-        missing = [table for id, table in tables.items() if not columns.get(id)]
-        return columns | (self._columns_now(end, missing) if missing else {})
+                definition = self._after(
+                    captured, self._known(before, table), found[table.full_name]
+                )
+            if definition is not None:
+                known[id] = definition
+            if definition is None or any(one.data_type == UNKNOWN for one in definition.columns):
+                uncertain.append(table)
+        for id, current in self._current_if_unaltered(uncertain, end).items():
+            hidden_in = known[id].hidden_in if id in known else ()
+            known[id] = replace(current, hidden_in=hidden_in)
+        return after.with_shards(tables.values(), known)
 
     def _after(
         self, captured: CapturedTable, known: TableDefinition | None, found: list[FoundStatement]
@@ -191,31 +185,28 @@ class ShardsPlanner(TablesPlanner):
 
     def _current_if_unaltered(
         self, tables: Iterable[FollowedTable], position: BinlogPosition
-    ) -> Mapping[str, TableDefinition]:
-        """The current columns, by names, of tables that no statement altered after `position`."""
+    ) -> dict[str, TableDefinition]:
+        """The current definitions, by id, of tables that no statement altered after `position`."""
         current: dict[str, TableDefinition] = {}
-        found: list[FollowedTable] = []
+        found: dict[str, FollowedTable] = {}
         for table in tables:
             try:
-                options = options_of(self._options, table.names)
-                current[table.full_name] = load_table(self._session, options)
-                found.append(table)
+                current[table.id] = load_table(self._session, self._options.of(*table.names))
+                found[table.full_name] = table
             except TableError:
                 continue
+        if not found:
+            return current
         end = self._server.position(self._session)
-        for event in self._statements.between(found, position, end):
+        for event in self._statements.between(found.values(), position, end):
             statement, name = event.statement, event.table.parsed_name
             # One that creates the table, or a temporary one that hides it, alters no columns.
             if not statement.creates(name) and (
                 statement.concerns(name) or not statement.hides(name)
             ):
-                current.pop(event.name, None)
+                current.pop(found[event.name].id, None)
         return current
 
 
 def _by_id(tables: Iterable[FollowedTable]) -> dict[str, FollowedTable]:
     return {table.id: table for table in tables}
-
-
-def _shards(tables: Tables) -> dict[str, Shard]:
-    return {id: Shard(*one.names, one.definition.index) for id, one in tables.items()}

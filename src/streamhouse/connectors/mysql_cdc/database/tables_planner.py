@@ -12,29 +12,32 @@ from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import byte_budget, reset_error
+from streamhouse.connectors.mysql_cdc.binlog.dump import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.part_reader import ALL_ROWS, TablePart
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, StatementLog
 from streamhouse.connectors.mysql_cdc.relay.files import bounded
-from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView, UnreadChanges
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import Chunk, split
 from streamhouse.errors import AlteredTableError, DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition, BinlogState
-from streamhouse.mysql.table import Server
+from streamhouse.mysql.table import Server, TableDefinition
 from streamhouse.mysql.table_lock import check_lockable
-from streamhouse.source import Offset
+from streamhouse.source import Lag, Offset, SourceState
 
 SMALL_TABLE = 0.25
 """The last chunk of a table counts as this many chunks, since it may be nearly empty."""
 _CHUNK_BYTES = 8 << 20
 BATCH_BYTES = 64 << 20
 """The most bytes of the relay log in one batch: more need more memory, and are not faster."""
+_BUDGET_BYTES = 256 << 20
+_COLUMN_BYTES = 8
 Tables: TypeAlias = Mapping[str, FollowedTable]
 """Tables by their ids."""
 
@@ -69,6 +72,7 @@ class TablesPlanner(ABC):
         self._statements = StatementLog(self._captured_table, relay)
         self._plan: tuple[Offset, Mapping[str, list[Chunk]]] | None = None
         self._planned_log: RelayState | None = None
+        self._unread = UnreadChanges()
 
     def close(self) -> None:
         self._statements.close()
@@ -80,6 +84,10 @@ class TablesPlanner(ABC):
     @abstractmethod
     def tables_of(self, progress: DatabaseProgress) -> Tables:
         """The tables of a batch, as they are at its end, but for those no longer followed."""
+
+    @abstractmethod
+    def first_tables(self) -> Collection[FollowedTable] | Collection[FoundTable]:
+        """The tables before the first batch."""
 
     @abstractmethod
     def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
@@ -165,6 +173,60 @@ class TablesPlanner(ABC):
         names = [table.full_name for table in self.tables_of(progress).values()]
         return state is not None and not any(position < state.changed[name] for name in names)
 
+    # -- progress
+
+    def lag_at(self, progress: DatabaseProgress | None) -> Lag:
+        """The bytes of binlog from a batch to its tables' last change in the relay log.
+
+        `seconds`: since the oldest unread change was first seen here. While snapshots are read,
+        about how many `rows` of them are left. Without a relay log, only `state` is known. None:
+        before the first batch. Queries no server.
+        """
+        tables = self.first_tables() if progress is None else self.tables_of(progress).values()
+        unread, left = self._unread_tables(progress), self.rows_left_at(progress)
+        view = None if progress is None or unread else self.relay_log(progress)
+        log = None if view is None else view.state()
+        names = [table.full_name for table in tables]
+        received = [] if log is None else [log.times[name] for name in names if name in log.times]
+        seconds, at_ms = max(received, key=lambda time: time[1], default=(None, None))
+        state = SourceState(
+            bool(unread),
+            None if progress is None else (progress.position.file, progress.position.pos),
+            None if seconds is None else seconds * 1000,
+            at_ms,
+            len(names),
+            len(unread),
+            0 if left is None else max(len(unread), -(-left // self._options.chunk_size)),
+        )
+        if progress is None or view is None or log is None or not names:
+            return Lag(rows=left, state=state)
+        position, changed = progress.position, max(log.changed[name] for name in names)
+        self._unread.observe(position, changed)
+        silent_s, unread_bytes = view.silent_s(), None
+        if position < changed and changed.file == position.file:
+            unread_bytes = changed.pos - position.pos
+        elif not position < changed and not silent_s:
+            unread_bytes = 0
+        return Lag(seconds=max(self._unread.seconds, silent_s), bytes=unread_bytes, state=state)
+
+    def rows_left_at(self, progress: DatabaseProgress | None) -> int | None:
+        """About how many rows of the snapshots are left, by the server's estimate at the start."""
+        unread = self._unread_tables(progress)
+        read = 0 if progress is None else sum(progress.rows.values())
+        return max(0, sum(table.rows for table in unread) - read) if unread else None
+
+    def _unread_tables(
+        self, progress: DatabaseProgress | None
+    ) -> Collection[FollowedTable] | Collection[FoundTable]:
+        """The tables whose rows have not all been read."""
+        if progress is None:
+            return self.first_tables() if self._options.has_snapshot else []
+        return [
+            table
+            for id, table in self.tables_of(progress).items()
+            if id in progress.snapshot or table.target in progress.stale
+        ]
+
     def hold(self) -> None:
         """Stop at the current end of the binlog."""
         self._stop_at = self._server.position(self._session)
@@ -185,14 +247,20 @@ class TablesPlanner(ABC):
         if found is None:
             self._binlog.check(position, state.binlog)
             return None
+        # The sessions there are others.
+        hidden = (one for one in self.tables_of(progress).values() if one.definition.hidden_in)
+        versions = {
+            one.id: replace(one, definition=replace(one.definition, hidden_in=())) for one in hidden
+        }
         return replace(
             progress,
             position=found[0],
             binlog_state=found[1],
+            versions={**progress.versions, **versions},
+            schemas=tuple(replace(schema, hidden_in=()) for schema in progress.schemas),
             reloaded={},
             altered=frozenset(),
             statements=(f"goes on at {found[0]} of another server, after {state.gtids}",),
-            hidden={},
             moved=True,
         )
 
@@ -247,7 +315,7 @@ class TablesPlanner(ABC):
     ) -> DatabaseProgress | None:
         """The end of a batch of changes; None if there are none."""
         tables = list(self.tables_of(before).values())
-        budget = min([byte_budget(table.definition, max_rows) for table in tables], default=0)
+        budget = min([_byte_budget(table.definition, max_rows) for table in tables], default=0)
         view = self.relay_log(before)
         log = self._planned_log = None if view is None else view.state()
         if view is None or log is None:
@@ -432,17 +500,13 @@ class TablesPlanner(ABC):
 def at(
     progress: DatabaseProgress, position: BinlogPosition, state: BinlogState
 ) -> DatabaseProgress:
-    """The progress at a later position, where the binlog has a state.
+    """The progress at a later position, where the binlog has a state."""
+    following = state.following(progress.binlog_state, position)
+    return replace(progress, position=position, binlog_state=following)
 
-    Sessions with temporary tables are those of the binlog file.
-    """
-    kept = {
-        id: tuple((file, thread) for file, thread in own if file == position.file)
-        for id, own in progress.hidden.items()
-    }
-    return replace(
-        progress,
-        position=position,
-        binlog_state=state.following(progress.binlog_state, position),
-        hidden={id: own for id, own in kept.items() if own},
-    )
+
+def _byte_budget(table: TableDefinition, max_rows: int | None) -> int:
+    """About how many bytes of binlog hold `max_rows` rows, at most 256 MB."""
+    if max_rows is None:
+        return _BUDGET_BYTES
+    return min(_BUDGET_BYTES, max_rows * _COLUMN_BYTES * (1 + len(table.columns)))

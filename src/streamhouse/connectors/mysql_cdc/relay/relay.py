@@ -15,9 +15,13 @@ import pymysql
 
 from streamhouse.connectors.base import SharingSource
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
-from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.dump import (
+    BinlogDump,
+    earliest_position,
+    log_files,
+    reset_error,
+)
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS
-from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position, log_files, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.json_records import from_json

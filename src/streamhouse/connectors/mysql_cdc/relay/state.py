@@ -5,6 +5,7 @@ import os
 import struct
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,7 @@ _SILENT_S = 5.0
 """The server sends a heartbeat each second."""
 _WAIT_S, _POLL_S = 10.0, 0.002
 _FAR_BYTES = 32 * 1024 * 1024
+_MAX_UNREAD = 1_000
 
 
 class RelayState(NamedTuple):
@@ -176,3 +178,24 @@ class RelayView:
                 break
             time.sleep(_POLL_S)
         return False
+
+
+class UnreadChanges:
+    """Records since when a reader has changes that it has not read; `clock` in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: deque[tuple[float, BinlogPosition]] = deque()
+
+    def observe(self, position: BinlogPosition, changed: BinlogPosition) -> None:
+        """Record that the reader is at `position`, and the last known change ends at `changed`."""
+        if position < changed and len(self._seen) < _MAX_UNREAD:
+            if not self._seen or self._seen[-1][1] < changed:
+                self._seen.append((self._clock(), changed))
+        while self._seen and not position < self._seen[0][1]:
+            self._seen.popleft()
+
+    @property
+    def seconds(self) -> float:
+        """For how long there have been changes that are not read yet; 0 if there are none."""
+        return self._clock() - self._seen[0][0] if self._seen else 0.0

@@ -6,20 +6,17 @@ before images: the before image of a key's first change is its row at the positi
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pymysql
 from pymysql.constants import ER
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
+from streamhouse.connectors.mysql_cdc.binlog.dump import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
 from streamhouse.connectors.mysql_cdc.change_reader import (
     Reader,
@@ -38,6 +35,7 @@ from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import from_values, key_of_text, quote, to_values
+from streamhouse.paimon.read.key_set import KeySet
 
 _TRANSACTION_ROWS = 65_536
 """About how many rows to read in one transaction, if chunks are smaller."""
@@ -172,7 +170,7 @@ class ChunkReader:
         self._session = self._connections.session
         self._key_at = captured.key_indexes
         self._rows_at_position: dict[KeyJson, Row | None] = {}
-        self._changed_keys: list[pa.Array] | None = None
+        self._changed_keys: KeySet | None = None
         self._reader: Reader | None = None
         self._relayed = True
 
@@ -242,19 +240,9 @@ class ChunkReader:
         """The selected rows, without the keys that changed after the position."""
         if not self._rows_at_position:
             return rows
-        if self._changed_keys is None or len(self._changed_keys[0]) != len(self._rows_at_position):
-            self._changed_keys = self._keys.arrays(list(self._rows_at_position))
-        columns = self._keys.columns_of([rows[at] for at in self._key_at])
-        found = [
-            pc.is_in(column, value_set=changed)
-            for column, changed in zip(columns, self._changed_keys, strict=True)
-        ]
-        mask = functools.reduce(pc.and_, found).to_numpy(zero_copy_only=False)
-        if len(columns) > 1:
-            # Each column has a value of a changed key, but perhaps of different keys.
-            (indexes,) = np.nonzero(mask)
-            for index in indexes:
-                mask[index] = self._text_key(rows, int(index)) in self._rows_at_position
+        if self._changed_keys is None or len(self._changed_keys) != len(self._rows_at_position):
+            self._changed_keys = KeySet(self._keys.table(list(self._rows_at_position)))
+        mask = self._changed_keys.mask(self._keys.selected([rows[at] for at in self._key_at]))
         return [column.filter(pa.array(~mask)) for column in rows] if mask.any() else rows
 
     def _statement(self, chunk: Chunk) -> tuple[str, list[Any]]:

@@ -6,7 +6,6 @@ position and the lock are undone (docs/decisions/145-tables-without-a-key.md).""
 from __future__ import annotations
 
 import errno
-import functools
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,13 +14,12 @@ from typing import IO, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pymysql
 from pymysql.constants import ER
 
 from streamhouse.background import ticking
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
+from streamhouse.connectors.mysql_cdc.binlog.dump import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
 from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids, xid_sql
 from streamhouse.connectors.mysql_cdc.change_reader import (
@@ -38,6 +36,7 @@ from streamhouse.mysql.values.dates import DateReading, ZeroDates
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import MySqlColumn, from_texts, from_values, quote, to_values
+from streamhouse.paimon.read.key_set import KeySet
 
 _IN_MEMORY_BYTES = 32 << 20
 _QUIET_S, _PROGRESS_S = 5.0, 15.0
@@ -204,7 +203,7 @@ class RowDifferences:
         self._columns, self._reading = columns, DateReading(zero_dates)
         self._counts: dict[_Row, int] = {}
         self._surplus: dict[_Row, int] = {}
-        self._values: list[pa.Array] | None = None
+        self._added: KeySet | None = None
 
     def add(self, changes: Iterable[ChangedRows]) -> None:
         """Add changes, in any order."""
@@ -236,16 +235,11 @@ class RowDifferences:
             return rows
         pairs = zip(self._columns, rows, strict=True)
         columns = [_exact(from_texts(column, raw, self._reading)) for column, raw in pairs]
-        if self._values is None:
+        if self._added is None:
             own = zip(self._columns, zip(*self._surplus, strict=True), strict=True)
-            self._values = [_exact(_array(column, values)) for column, values in own]
-        found = [
-            pc.is_in(column, value_set=values)
-            for column, values in zip(columns, self._values, strict=True)
-        ]
+            self._added = KeySet(_table([_exact(_array(column, values)) for column, values in own]))
         kept = np.ones(len(rows[0]), np.bool_)
-        # Each column has a value of a row to remove, but perhaps of different rows.
-        (indexes,) = np.nonzero(functools.reduce(pc.and_, found).to_numpy(zero_copy_only=False))
+        (indexes,) = np.nonzero(self._added.mask(_table(columns)))
         if not len(indexes):
             return rows
         some = [
@@ -269,6 +263,10 @@ class RowDifferences:
             return []
         columns = zip(self._columns, zip(*rows, strict=True), strict=True)
         return [_array(column, values) for column, values in columns]
+
+
+def _table(columns: Sequence[pa.Array]) -> pa.Table:
+    return pa.table(columns, [str(number) for number in range(len(columns))])
 
 
 def _exact(plain: pa.Array) -> pa.Array:

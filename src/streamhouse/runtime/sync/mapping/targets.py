@@ -331,12 +331,13 @@ class Targets:
         for identifier in dict.fromkeys(identifiers):
             self._alter_options(self._warehouse.table(identifier))
 
-    def copy_comments(self, found: Iterable[FoundTable]) -> None:
+    def copy_comments(self, found: Iterable[FoundTable]) -> list[str]:
         """Give the Paimon tables the comments of these tables, as they are now.
 
-        Where MySQL has no comment, that in Paimon stays. A failure is only a notice, since rows do
-        not depend on comments.
+        Where MySQL has no comment, that in Paimon stays. Returns failures as messages to the user,
+        since rows do not depend on comments.
         """
+        failures = []
         for source in found:
             target = self._options.target(source.names)
             try:
@@ -345,7 +346,8 @@ class Targets:
                     self._warehouse.alter_table(target, *changes)
             except StreamhouseError as error:
                 text = f"comments of {source.full_name} are not copied: {error}"
-                self._notice(f"{target}: {text}")
+                failures.append(f"{target}: {text}")
+        return failures
 
     def _alter_options(self, table: Table) -> None:
         """Set the options of `table_conf` that an existing table has not, if they can change."""

@@ -21,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
 from streamhouse.connectors.mysql_cdc.binlog.rows.arrays import ToArray, to_array
-from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, ImageFinder, IntArray
+from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, IntArray, find_images
 from streamhouse.errors import ConnectError
 from streamhouse.mysql.charsets import charsets_of
 from streamhouse.mysql.position import START_AGAIN
@@ -197,9 +197,9 @@ class _RunDecoder:
     def rows(self, selection: RowSelection | None) -> ChangedRows:
         """The changed rows; raises `ConnectError` for incomplete rows."""
         table, block = self._table, self._block
-        finder = ImageFinder(table.widths, table.indexes)
         try:
-            images = finder.find(block, self._first_images(), self._ends)
+            starts, wanted = self._first_images(), frozenset(table.indexes)
+            images = find_images(block, starts, self._ends, table.widths, wanted)
         except (ValueError, IndexError) as error:
             raise self._broken(str(error)) from None
         values = [images.columns[index] for index in table.indexes]

@@ -91,66 +91,63 @@ class Images:
     columns: dict[int, Values]
 
 
-class ImageFinder:
-    """Finds the images of a table; `widths`: of its columns; `wanted`: the indexes of columns."""
+def find_images(
+    block: Block, starts: IntArray, ends: IntArray, widths: Sequence[Width], wanted: Collection[int]
+) -> Images:
+    """The images between `starts` and `ends` of each event; at least one image in each.
 
-    def __init__(self, widths: Sequence[Width], wanted: Collection[int]) -> None:
-        self._widths = list(widths)
-        self._wanted = sorted(wanted)
-        self._bitmap = (len(widths) + 7) // 8
+    `widths`: of the table's columns; `wanted`: the indexes of those to find. Raises `ValueError` if
+    images do not fill their event exactly.
+    """
+    steps: list[dict[int, Values]] = []
+    events: list[IntArray] = []
+    live, at, until = np.arange(len(starts)), starts, ends
+    while len(live):
+        step, following = _next_images(block, at, widths, wanted)
+        if (following > until).any():
+            raise ValueError("a row is longer than its event")
+        steps.append(step)
+        events.append(live)
+        more = following < until
+        live, at, until = live[more], following[more], until[more]
+    numbers = [np.full(len(event), number) for number, event in enumerate(events)]
+    return _ordered(steps, np.concatenate(events), np.concatenate(numbers))
 
-    def find(self, block: Block, starts: IntArray, ends: IntArray) -> Images:
-        """The images between `starts` and `ends` of each event; at least one image in each.
 
-        Raises `ValueError` if images do not fill their event exactly.
-        """
-        steps: list[dict[int, Values]] = []
-        events: list[IntArray] = []
-        live, at, until = np.arange(len(starts)), starts, ends
-        while len(live):
-            step, following = self._step(block, at)
-            if (following > until).any():
-                raise ValueError("a row is longer than its event")
-            steps.append(step)
-            events.append(live)
-            more = following < until
-            live, at, until = live[more], following[more], until[more]
-        numbers = [np.full(len(event), number) for number, event in enumerate(events)]
-        return self._ordered(steps, np.concatenate(events), np.concatenate(numbers))
+def _next_images(
+    block: Block, at: IntArray, widths: Sequence[Width], wanted: Collection[int]
+) -> tuple[dict[int, Values], IntArray]:
+    """The columns of the images at some offsets, and where the images end."""
+    found: dict[int, Values] = {}
+    bitmap = (len(widths) + 7) // 8
+    bitmaps = [block.bytes_at(at + index) for index in range(bitmap)]
+    some_null = [bool(bits.any()) for bits in bitmaps]
+    at = at + bitmap
+    for index, (size, length_size) in enumerate(widths):
+        nulls = None
+        if some_null[index >> 3]:
+            mask = (bitmaps[index >> 3] >> (index & 7) & 1).astype(np.bool_)
+            nulls = mask if mask.any() else None
+        lengths = block.lengths_at(at, length_size) if length_size else None
+        if lengths is not None and nulls is not None:
+            lengths[nulls] = 0
+        if index in wanted:
+            found[index] = Values(at, length_size, lengths, nulls)
+        step = size + length_size if lengths is None else lengths + length_size
+        at = at + (step if nulls is None else np.where(nulls, 0, step))
+    return found, at
 
-    def _step(self, block: Block, at: IntArray) -> tuple[dict[int, Values], IntArray]:
-        """The columns of the images at some offsets, and where the images end."""
-        found: dict[int, Values] = {}
-        bitmaps = [block.bytes_at(at + index) for index in range(self._bitmap)]
-        some_null = [bool(bits.any()) for bits in bitmaps]
-        at = at + self._bitmap
-        wanted = set(self._wanted)
-        for index, (size, length_size) in enumerate(self._widths):
-            nulls = None
-            if some_null[index >> 3]:
-                mask = (bitmaps[index >> 3] >> (index & 7) & 1).astype(np.bool_)
-                nulls = mask if mask.any() else None
-            lengths = block.lengths_at(at, length_size) if length_size else None
-            if lengths is not None and nulls is not None:
-                lengths[nulls] = 0
-            if index in wanted:
-                found[index] = Values(at, length_size, lengths, nulls)
-            step = size + length_size if lengths is None else lengths + length_size
-            at = at + (step if nulls is None else np.where(nulls, 0, step))
-        return found, at
 
-    def _ordered(
-        self, steps: Sequence[dict[int, Values]], events: IntArray, numbers: IntArray
-    ) -> Images:
-        if len(steps) == 1:
-            return Images(events, numbers, steps[0])
-        # By event, then by number. No sort is needed: the index of each image is known.
-        counts = np.bincount(events)
-        firsts = np.cumsum(counts) - counts
-        order = np.empty(len(events), np.int64)
-        order[firsts[events] + numbers] = np.arange(len(events))
-        columns = {index: _joined([step[index] for step in steps], order) for index in self._wanted}
-        return Images(events[order], numbers[order], columns)
+def _ordered(steps: Sequence[dict[int, Values]], events: IntArray, numbers: IntArray) -> Images:
+    if len(steps) == 1:
+        return Images(events, numbers, steps[0])
+    # By event, then by number. No sort is needed: the index of each image is known.
+    counts = np.bincount(events)
+    firsts = np.cumsum(counts) - counts
+    order = np.empty(len(events), np.int64)
+    order[firsts[events] + numbers] = np.arange(len(events))
+    columns = {index: _joined([step[index] for step in steps], order) for index in steps[0]}
+    return Images(events[order], numbers[order], columns)
 
 
 def _joined(parts: Sequence[Values], order: npt.NDArray[np.int64]) -> Values:
