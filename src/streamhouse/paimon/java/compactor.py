@@ -4,15 +4,15 @@ from contextlib import closing
 from typing import Any
 
 from streamhouse.paimon.java.bucket_compaction import (
-    COMMIT_OPTIONS,
     commit,
+    committer,
     compacted,
     latest_snapshot,
     location_of,
     loses_retractions,
 )
 from streamhouse.paimon.java.core_connection import CoreConnection
-from streamhouse.paimon.java.local_copy import local_copy
+from streamhouse.paimon.java.local_copy import compact_copy, merge_manifests_of_copy
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.read.table import Table
@@ -48,9 +48,11 @@ class Compactor:
 
     def compact(self, name: str, full: bool, keep: bool, followed: Table | None) -> bool:
         """Compact a table as `Sidecar.compact` says; returns whether that made a snapshot."""
-        done = None if followed is None else self._compact_copy(full, followed)
-        if done is not None:
-            return done
+        if followed is not None and followed.primary_key and followed.bucket > 0:
+            jvm = self._core.jvm
+            done = compact_copy(jvm, followed, full, _COMPACT_OPTIONS, COMMIT_USER)
+            if done is not None:
+                return done
         if keep and not full:
             return self._compact_with_open_writer(name)
         return self._compact_with_new_writer(name, full)
@@ -94,36 +96,17 @@ class Compactor:
         self._keep_open(name, writer)
         return committed
 
-    def _compact_copy(self, full: bool, followed: Table) -> bool | None:
-        """Compact a table in a local copy; None if it must be compacted in the store itself."""
-        if not followed.primary_key or followed.bucket < 1:
-            return None
-        with local_copy(followed) as copy:
-            if copy is None:
-                return None
-            return copy.compact(
-                self._core.jvm, followed, full, _COMPACT_OPTIONS, COMMIT_USER, _committer
-            )
-
     def compact_manifests(self, name: str, followed: Table | None = None) -> None:
         """Merge all manifests of a table, without touching its data; in a local copy if possible.
 
         `followed`: the table, if it is in an object store, and is compacted again and again.
         """
-        if followed is not None and self._merge_copy(followed):
+        jvm = self._core.jvm
+        if followed is not None and merge_manifests_of_copy(jvm, followed, COMMIT_USER):
             return
         table = self._core.table(name)
-        with commit_lock(location_of(table)), closing(_committer(table)) as committer:
-            committer.compactManifests()
-
-    def _merge_copy(self, followed: Table) -> bool:
-        """Merge the manifests of a table in a local copy; False if that is not possible."""
-        with local_copy(followed) as copy:
-            if copy is None or copy.hold_newest() is None:
-                return False
-            with closing(_committer(copy.java(self._core.jvm))) as committer:
-                copy.commit(committer.compactManifests)
-        return True
+        with commit_lock(location_of(table)), closing(committer(table, COMMIT_USER)) as commit:
+            commit.compactManifests()
 
     def _compact_buckets(self, table: Any, full: bool) -> bool:
         reader = table.newSnapshotReader()
@@ -186,7 +169,3 @@ class Compactor:
 
 def _commit(table: Any, messages: Any) -> bool:
     return commit(table, COMMIT_USER, messages) is not None
-
-
-def _committer(table: Any) -> Any:
-    return table.copy(COMMIT_OPTIONS).newCommit(COMMIT_USER)

@@ -27,12 +27,11 @@ def fetched(table: Table, splits: Sequence[bytes]) -> Iterator[tuple[Any, Sequen
 
     None if the core must read from the store itself, which also raises the errors.
     """
-    followed = object_store_parts(table)
-    frames = [] if followed is None else _small(table, splits)
-    if not frames or followed is None:
+    frames = [] if object_store_parts(table) is None else _small(table, splits)
+    if not frames:
         yield None
         return
-    with borrowed(followed[0], table.root, table.schema) as folder:
+    with borrowed(table) as folder:
         root = f"{table.root}/"
         paths = {path.removeprefix(root) for frame in frames for path in frame.paths()}
         moved = [frame.moved(frame.folder.replace(table.root, folder.path, 1)) for frame in frames]
@@ -70,17 +69,14 @@ def planned(
     `scan` gets the core's table, and returns its scan; it reads these `lists` of manifests of each
     snapshot. None if the core must plan by the store itself, which also raises the errors.
     """
-    followed = object_store_parts(table)
-    if followed is None:
-        return None
-    files, snapshots = followed
-    texts, root, schema = snapshots.texts(first, last), table.root, table.schema
-    if not texts:
+    parts, root = object_store_parts(table), table.root
+    if parts is None or not parts[1].texts(first, last):
         return None
     try:
-        with borrowed(files, root, schema) as folder:
-            folder.hold(texts, True, lists, snapshots.peer_folders)
-            splits = scan(folder.open(schema)).plan().splits()
+        with borrowed(table) as folder:
+            if not folder.hold(first, last, lists=lists):
+                return None
+            splits = scan(folder.open(table.schema)).plan().splits()
             frames = [SplitFrame.parse(split.serialize()) for split in splits]
             if any(frame.vectors for frame in frames):
                 # They have the paths of deletion vectors.
