@@ -77,7 +77,6 @@ class CoreConnection:
         self.options = canonical_options(options)
         self._java_options = tuple(java_options)
         self._nice = nice
-        self._before_end: Callable[[], None] = lambda: None
         self._process: JavaProcess | None = None
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -153,9 +152,8 @@ class CoreConnection:
         with self._lock:
             yield process is self._process
 
-    def before_end(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the JVM is about to be ended, or has died; one may be set."""
-        self._before_end = callback
+    def _before_end(self) -> None:
+        """Called when the JVM is about to be ended, or has died."""
 
     def start(self) -> None:
         """Start the JVM now, so that the first call need not wait for it."""
