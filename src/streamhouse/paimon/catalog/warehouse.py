@@ -1,14 +1,15 @@
 """A Paimon warehouse: creates, opens and drops databases and tables."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.alter_table import alter_table
 from streamhouse.paimon.catalog.catalog_client import CatalogClient
-from streamhouse.paimon.catalog.opened_tables import TableKey, evict, opened_table
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration, checked_declaration
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table, resolve
@@ -19,6 +20,29 @@ from streamhouse.paimon.storage.lock import creation_lock
 from streamhouse.sql.options.store_options import canonical_options, is_object_store
 from streamhouse.sql.plan import AsOf, Column
 from streamhouse.sql.schema_changes import SchemaChange, SetDefault
+
+_CHECK_S = 2.0
+"""How long a followed table is used before its schema is compared again."""
+
+
+@dataclass
+class _Opened:
+    """A table, its schema's stamp, and when that was last compared (monotonic seconds)."""
+
+    stamp: object
+    table: Table
+    checked_at: float
+
+
+_opened: dict[tuple[int, tuple[tuple[str, str], ...], str, bool], _Opened] = {}
+"""The tables that each process has opened, by the catalog's options, their identifier, and whether
+they are followed in an object store."""
+
+
+def evict(prefix: str) -> None:
+    """Forget the opened tables whose identifiers begin with `prefix`."""
+    for key in [key for key in list(_opened) if key[2].startswith(prefix)]:
+        del _opened[key]
 
 
 class Warehouse:
@@ -264,9 +288,17 @@ class Warehouse:
         return self._table(identifier, is_object_store(self.path))
 
     def _table(self, identifier: str, followed: bool = False) -> Table:
+        """The opened table, opened again if its schema has changed."""
         database, name = split_identifier(identifier)
-        key = TableKey(os.getpid(), self._key, identifier, followed)
-        return opened_table(key, lambda: self._open(database, name, followed))
+        key = (os.getpid(), self._key, identifier, followed)
+        opened, now = _opened.get(key), time.monotonic()
+        if opened is not None and followed and now - opened.checked_at < _CHECK_S:
+            return opened.table
+        if opened is None or opened.stamp is None or opened.table.schema_stamp() != opened.stamp:
+            table = self._open(database, name, followed)
+            opened = _opened[key] = _Opened(table.schema_stamp(), table, now)
+        opened.checked_at = now
+        return opened.table
 
     def readable(
         self,

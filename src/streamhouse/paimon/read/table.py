@@ -16,16 +16,16 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.options import integer
 from streamhouse.paimon.read.conditions import Filter, matching, only_on
-from streamhouse.paimon.read.reader import READ_BATCH_ROWS, read_error
+from streamhouse.paimon.read.references import read_error
 from streamhouse.paimon.read.rust_core import (
     batch_size,
     ignored_deletes,
     lookup_merge,
     postpone_bucket,
 )
-from streamhouse.paimon.read.table_schema import TableSchema
 from streamhouse.paimon.schema import evolution, types
 from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timestamps, orc_values
+from streamhouse.paimon.schema.options.bucket_options import crosses_partitions
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of, numbered_files
@@ -38,13 +38,17 @@ from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.source import ROW_KIND, of_kind
+from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
+from streamhouse.sql.views.stored_view import shown_columns
 
+READ_BATCH_ROWS = 65_536
+"""Read batch size in rows; with the core's default of 1,024, calls cost more than reading."""
 _STARTS = re.compile(r"scan\.(?!mode)")
 """The options of a table as of a snapshot, tag or time."""
 
 
-class Table(TableSchema):
+class Table:
     """A table with one version of its schema; `Warehouse.table` opens it.
 
     Reads work around what the Rust core reads wrongly. `pinned`: the snapshot that they read if
@@ -61,8 +65,8 @@ class Table(TableSchema):
         followed: bool = False,
         pinned: int | None = None,
     ) -> None:
-        super().__init__(_columns(rust), schema)
         self.rust = rust
+        self._set_schema(_columns(rust), schema)
         self.database = database
         self.name = name
         self.identifier = f"{database}.{name}"
@@ -77,6 +81,32 @@ class Table(TableSchema):
         self._avro_rows = avro_rows.RowColumns.of(self.arrow_schema)
         self._newest_level_counts = lookup_merge.newest_level_counts(self.options, self.primary_key)
         self._versions: dict[int, Table] = {}
+
+    def _set_schema(self, columns: tuple[Column, ...], schema: Mapping[str, Any]) -> None:
+        """Set what is known from the columns, and from `schema`, the JSON of the schema file."""
+        self.schema = schema
+        self.schema_id: int = schema["id"]
+        self.options: Mapping[str, str] = stored(schema.get("options") or {})
+        self.primary_key: tuple[str, ...] = tuple(schema.get("primaryKeys") or ())
+        self.partition_keys: tuple[str, ...] = tuple(schema.get("partitionKeys") or ())
+        self.bucket = int(self.options.get("bucket", "-1"))
+        """The option `bucket`: -1 for dynamic buckets, or for an unaware-bucket append table."""
+        self.has_dynamic_buckets = bool(self.primary_key) and self.bucket == -1
+        """Whether an index holds the bucket of each key, and writers extend it."""
+        self.crosses_partitions = crosses_partitions(self.primary_key, self.partition_keys)
+        """Whether a key may move from one partition to another (cross-partition upsert)."""
+        self.columns = columns
+        self.shown = shown_columns(columns, self.options)
+        """The columns that readers see: all but the hidden key of a materialized view."""
+        self.shown_names = tuple(column.name for column in self.shown)
+        self.arrow_schema = types.arrow_schema(columns)
+        self.defaults: Mapping[str, str] = {
+            field["name"]: field["defaultValue"]
+            for field in schema["fields"]
+            if field.get("defaultValue") is not None
+        }
+        self.nanosecond_columns = nanosecond_timestamps.nanosecond_columns(self.arrow_schema)
+        self.precisions = types.precisions({column.name: column.type for column in columns})
 
     def _open_snapshots(self) -> Snapshots:
         if self.followed and isinstance(self.files, ObjectFiles):

@@ -7,8 +7,7 @@ from typing import Any
 from pypaimon_rust.datafusion import CommitMessage
 
 from streamhouse.errors import StoreError, TableError
-from streamhouse.paimon.catalog.opened_tables import evict
-from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse, evict
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import table_as_of
 from streamhouse.paimon.schema.table_name import MAIN, TableName
