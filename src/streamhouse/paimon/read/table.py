@@ -299,7 +299,7 @@ class Table:
         if row_kind and self.schema_id > 0 and self.primary_key:
             yield from self._read_versions(columns, splits_to_read)
         else:
-            yield from self._batches_of(columns, filter, splits_to_read, row_kind)
+            yield from self.read_version(columns, filter, splits_to_read, row_kind)
 
     def rows(
         self,
@@ -322,16 +322,17 @@ class Table:
                 yield from evolution.read_changes(self, columns, [split])
                 continue
             # Rows of a snapshot are merged from all files of a bucket, so they are all inserts.
-            for batch in self._batches_of(columns, None, [split], False):
+            for batch in self.read_version(columns, None, [split], False):
                 yield of_kind(batch, "+I").cast(self.read_schema(columns, True))
 
-    def _batches_of(
+    def read_version(
         self,
         columns: Sequence[str] | None,
         filter: Filter | None,
         splits_to_read: Sequence[bytes],
         row_kind: bool,
     ) -> Iterator[pa.RecordBatch]:
+        """As `read`; with `row_kind`, all files must have this version of the schema."""
         if not self._newest_level_counts:
             yield from self.read_merged(columns, filter, splits_to_read, row_kind)
             return
@@ -341,12 +342,6 @@ class Table:
                     yield from lookup_merge.read(self, columns, filter, split, row_kind)
             else:
                 yield from self.read_merged(columns, filter, list(run), row_kind)
-
-    def read_kinds(
-        self, columns: Sequence[str] | None, splits: Sequence[bytes]
-    ) -> Iterator[pa.RecordBatch]:
-        """Read rows and row kinds from splits whose files all have this table's schema version."""
-        yield from self._batches_of(columns, None, splits, True)
 
     def read_merged(
         self,
