@@ -39,10 +39,6 @@ def _faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
         yield from rule(schema)
 
 
-def _option_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
-    yield from option_faults(schema.options, schema.where)
-
-
 def _format_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     """Columns and keys that cannot be written into the table's files."""
     arrow = pa.schema((name, types.arrow_type(parsed)) for name, parsed in schema.types.items())
@@ -67,7 +63,7 @@ def _raised(check: Callable[[], None]) -> Iterator[StreamhouseError]:
 
 
 _RULES: tuple[Callable[[DeclaredSchema], Iterator[StreamhouseError]], ...] = (
-    _option_faults,
+    lambda schema: option_faults(schema.options, schema.where),
     column_rules.column_faults,
     column_rules.key_faults,
     _format_faults,
