@@ -104,7 +104,7 @@ class Writer:
     def compacted_files(self) -> list[str]:
         """The files in the store whose names are those of compactions."""
         table = self.warehouse.table(self.name)
-        names = (name for _, name in data_files(table, table.location))
+        names = (name for _, name in data_files(table.files, table.location))
         return [name for name in names if name.startswith("compact-")]
 
 

@@ -28,7 +28,7 @@ from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timesta
 from streamhouse.paimon.schema.options.bucket_options import crosses_partitions
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage import rust_core
-from streamhouse.paimon.storage.files import Files, files_of, numbered_files
+from streamhouse.paimon.storage.files import Files, files_of, names_after, numbered_files
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.metadata_mirror import read as mirror
 from streamhouse.paimon.storage.metadata_mirror.folder import LISTS
@@ -118,7 +118,7 @@ class Table:
 
     def tags(self) -> list[str]:
         """The names of its tags, sorted."""
-        return self._names(f"{self.root}/tag", "tag-")
+        return names_after(self.files, f"{self.root}/tag", "tag-")
 
     def tag(self, name: str) -> Snapshot | None:
         """The snapshot that a tag keeps; None if there is no such tag."""
@@ -127,11 +127,7 @@ class Table:
 
     def branches(self) -> list[str]:
         """The names of all its branches but main, sorted."""
-        return self._names(f"{self.location}/branch", "branch-")
-
-    def _names(self, folder: str, prefix: str) -> list[str]:
-        names = [name for name, _ in self.files.names(folder)]
-        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        return names_after(self.files, f"{self.location}/branch", "branch-")
 
     def open_version(self, schema_id: int, options: Mapping[str, str] | None = None) -> Table:
         """The same table with another version of its schema; `DataLossError` if that is gone.

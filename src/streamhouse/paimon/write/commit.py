@@ -197,7 +197,8 @@ class TableCommitter:
         """
         pattern = re.compile(rf"{re.escape(query_tag)}-(?:b(?P<batch>\d+)-)?(?P<attempt>[^-]+)-")
         candidates: dict[str, str] = {}
-        for folder, name in data_files(self._table, self._table.location):
+        table = self._table
+        for folder, name in data_files(table.files, table.location):
             match = pattern.match(name)
             if match is None or match["attempt"] in keep:
                 continue

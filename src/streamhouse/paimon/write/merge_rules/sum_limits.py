@@ -221,7 +221,8 @@ class _SumsByKey:
             self._merged[SplitFrame.parse(split).bucket_id].append(split)
 
     def check(self, new: Sequence[NewFiles]) -> None:
-        folders = {name: folder for folder, name in data_files(self._table, self._table.location)}
+        files = data_files(self._table.files, self._table.location)
+        folders = {name: folder for folder, name in files}
         written: dict[BucketId, list[pa.Table]] = defaultdict(list)
         for message in new:
             for file in message.files:
