@@ -17,6 +17,7 @@ from streamhouse.paimon.storage.split_files import SplitFrame
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
+_LOG = logging.getLogger("streamhouse.storage")
 _MOST_BYTES = 8 << 20
 _MOST_FILES = 32
 
@@ -58,9 +59,6 @@ def _small(table: Table, splits: Sequence[bytes]) -> list[SplitFrame]:
     return frames if alone and few else []
 
 
-_LOG = logging.getLogger("streamhouse.storage")
-
-
 def planned(
     table: Table, first: int, last: int, lists: Sequence[str], scan: Callable[[Any], Any]
 ) -> list[bytes] | None:
@@ -81,11 +79,10 @@ def planned(
             if any(frame.vectors for frame in frames):
                 # They have the paths of deletion vectors.
                 return None
-            return [_moved(frame, folder.path, root) for frame in frames]
+            return [
+                frame.moved(frame.folder.replace(folder.path, root, 1)).serialize()
+                for frame in frames
+            ]
     except ERRORS as error:
         _LOG.info("%s: the core plans by the store itself: %s", root, error)
         return None
-
-
-def _moved(frame: SplitFrame, folder: str, root: str) -> bytes:
-    return frame.moved(root + frame.folder.removeprefix(folder)).serialize()
