@@ -1,4 +1,7 @@
-"""A table of a dry run, which only exists in memory, with the changes of ALTER TABLE."""
+"""A table that only exists in memory, with the changes of ALTER TABLE: of a dry run, or declared.
+
+A declaration of CREATE TABLE IF NOT EXISTS is compared with the table that exists.
+"""
 
 from __future__ import annotations
 
