@@ -49,8 +49,7 @@ import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.service import Maintenance
-from streamhouse.paimon.read.reader import READ_BATCH_ROWS
-from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.table import READ_BATCH_ROWS, Table
 from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter

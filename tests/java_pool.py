@@ -73,7 +73,7 @@ class _Lent(JavaProcess):
     def close(self, timeout_s: float = END_SECONDS) -> None:
         self._uses += 1
         # The catalog of the sidecar's warehouse.
-        self.kept.clear()
+        self.kept = None
         if self._uses < _MOST_USES and self.alive:
             self._pool.give_back(self)
         else:

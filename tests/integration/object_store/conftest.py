@@ -12,7 +12,7 @@ import pytest
 from tests.integration.object_store.faulty_proxy import FaultyProxy
 
 from streamhouse.demo.s3_server import BUCKET, S3Server
-from streamhouse.paimon.catalog import opened_tables
+from streamhouse.paimon.catalog import warehouse
 from streamhouse.paimon.storage import followed_snapshots
 
 
@@ -36,7 +36,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """For tests that count requests: what is known of a table does not expire meanwhile."""
     made = Clock()
-    for module in (followed_snapshots, opened_tables):
+    for module in (followed_snapshots, warehouse):
         monkeypatch.setattr(module, "time", made)
     return made
 

@@ -16,11 +16,11 @@ from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.java import local_copy
-from streamhouse.paimon.java.local_copy import LocalCopy
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.files import files_of
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
+from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
@@ -104,7 +104,7 @@ class Writer:
     def compacted_files(self) -> list[str]:
         """The files in the store whose names are those of compactions."""
         table = self.warehouse.table(self.name)
-        names = (name for _, name in data_files(table, table.location))
+        names = (name for _, name in data_files(table.files, table.location))
         return [name for name in names if name.startswith("compact-")]
 
 
@@ -241,16 +241,18 @@ def test_a_commit_while_the_java_core_compacts_is_kept(
     sidecar, writer = java.of(warehouse), Writer(warehouse, {**SUMS, **FULL})
     writer.write({1: 1})
     writer.write({1: 2})
-    commit, calls = LocalCopy.commit, list[int]()
+    commit, calls = local_copy._commit, list[int]()
 
-    def overtaken(copy: LocalCopy, work: Callable[[], None], files: Sequence[str] = ()) -> None:
+    def overtaken(
+        folder: MirrorFolder, work: Callable[[], None], files: Sequence[str] = ()
+    ) -> None:
         calls.append(0)
         if len(calls) == 1:
             writer.write({1: 4})
             writer.write({2: 5})
-        commit(copy, work, files)
+        commit(folder, work, files)
 
-    monkeypatch.setattr(LocalCopy, "commit", overtaken)
+    monkeypatch.setattr(local_copy, "_commit", overtaken)
     assert writer.compact(sidecar, full=True)
     assert len(calls) == 1
     assert writer.kinds() == ["APPEND"] * 4 + ["COMPACT"]

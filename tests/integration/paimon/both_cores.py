@@ -13,7 +13,6 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.rust_core import lookup_merge
-from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.write.commit import TableCommitter
@@ -132,7 +131,7 @@ class Game:
         table = self.table
         for system in ("audit_log", "ro"):
             name = f"{self.identifier}${system}"
-            found = java_rows.ours(open_table(self._warehouse, name).read())
+            found = java_rows.ours(self._warehouse.readable(name).read())
             expected = java_rows.read(self._java, name)
             if system == "audit_log" and (hides_new_rows(table) or "merge-engine" in table.options):
                 # Where rows are merged, or deleted by vectors, Java shows the kind that a single

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.commit_order import has_compacted_files
+from streamhouse.paimon.changelog.snapshot_units import has_compacted_files
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table

@@ -20,7 +20,7 @@ from tests.waiting import DEADLINE_S
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
-from streamhouse.paimon.java import compactor
+from streamhouse.paimon.java import sidecar as sidecar_module
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.java.unfinished_compactions import remove_leftovers
 from streamhouse.paimon.maintenance.expiry import expire, is_due
@@ -223,13 +223,13 @@ def _short_tag(jvm: Any, table: Any) -> None:
 
 _KILLED = """
 import os, signal, sys
-from streamhouse.paimon.java import compactor
+from streamhouse.paimon.java import sidecar as sidecar_module
 from streamhouse.paimon.java.sidecar import Sidecar
 sidecar = Sidecar({"warehouse": sys.argv[1]})
 def die(*arguments):
     os.kill(sidecar.pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
-compactor._commit = die
+sidecar_module._commit = die
 sidecar.compact("shop.killed", full=True)
 """
 
@@ -267,14 +267,14 @@ def test_files_of_a_compaction_that_runs_or_was_committed_stay(
 ) -> None:
     lake, java = shared
     table = made(lake, name, commits, **options)
-    commit = compactor._commit
+    commit = sidecar_module._commit
 
     def looked_at(*arguments: Any) -> bool:
         assert remove_leftovers(java, table, 3600) == 0
         assert commit(*arguments)
         raise RuntimeError("killed after the commit")
 
-    monkeypatch.setattr(compactor, "_commit", looked_at)
+    monkeypatch.setattr(sidecar_module, "_commit", looked_at)
     with pytest.raises(RuntimeError, match="killed after"):
         java.compact(table.identifier, full=True)
     assert list(Path(table.location).glob(".compaction-*"))

@@ -15,7 +15,6 @@ from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.write.commit import TableCommitter
@@ -295,7 +294,7 @@ def test_rows_of_avro_files(warehouse: Warehouse, utc_java: Sidecar) -> None:
     put(utc_java, table, *found)
     assert ours(table) == found
     kinds = [row["rowkind"] for row in java_rows.ours(
-        open_table(warehouse, f"{table.identifier}$audit_log").read(["rowkind", "v"])
+        warehouse.readable(f"{table.identifier}$audit_log").read(["rowkind", "v"])
     )]  # fmt: skip
     assert kinds == ["+I"] * 4
     nested = "MAP<STRING, ROW<a INT>>"

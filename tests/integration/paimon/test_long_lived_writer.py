@@ -160,7 +160,7 @@ def test_a_rollback_and_an_overwrite_are_seen(shared: tuple[Lake, Sidecar]) -> N
 
 _KILLED = """
 import os, signal, sys
-from streamhouse.paimon.java import compactor
+from streamhouse.paimon.java import sidecar as sidecar_module
 from streamhouse.paimon.java.sidecar import Sidecar
 from tests.integration.paimon.conftest import Lake
 from tests.integration.paimon.test_long_lived_writer import changes
@@ -174,7 +174,7 @@ for number in range(3):
         def die(*arguments):
             os.kill(sidecar.pid, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        compactor._commit = die
+        sidecar_module._commit = die
     sidecar.compact("shop.died", keep=True)
 """
 
@@ -208,7 +208,7 @@ def test_closing_leaves_nothing_behind(lake: Lake) -> None:
     with Sidecar(lake.options) as java:
         lake.commit(name, 0, changes(random.Random(4), 0))
         assert java.compact(name, keep=True)
-        (kept,) = java._compactor._open_writers.values()
+        (kept,) = java._open_writers.values()
         spill = Path(kept._spill)
         assert notes(name, lake) and spill.is_dir()
     assert not notes(name, lake) and not spill.exists()

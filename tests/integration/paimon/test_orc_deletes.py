@@ -17,7 +17,6 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.rust_core import batch_size
 from streamhouse.paimon.read.rust_core.batch_size import Group
-from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
@@ -147,7 +146,7 @@ def test_also_in_each_stripe_and_by_a_condition(warehouse: Warehouse, java: Side
 
 def test_the_audit_log_has_no_row_twice(warehouse: Warehouse, java: Sidecar) -> None:
     table = made(warehouse, java, "audited", ["INT"], {})
-    log = open_table(warehouse, "db.audited$audit_log")
+    log = warehouse.readable("db.audited$audit_log")
     assert [(one["rowkind"], one["id"]) for one in read(log)] == [
         ("+I", one["id"]) for one in read(table)
     ]

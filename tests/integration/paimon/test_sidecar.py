@@ -26,10 +26,10 @@ from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.java import bucket_compaction, compactor
-from streamhouse.paimon.java.compactor import COMMIT_USER
+from streamhouse.paimon.java import bucket_compaction
+from streamhouse.paimon.java import sidecar as sidecar_module
 from streamhouse.paimon.java.jars import paimon_jar
-from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import COMMIT_USER, Sidecar
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn
@@ -259,15 +259,15 @@ def test_a_lost_compaction_is_a_conflict_and_leaves_no_file(
     name = lake.sales()
     for identifier in range(3):
         lake.commit(name, identifier, make_sale(("China", 1, 0.5)))
-    commit = compactor._commit
+    commit = sidecar_module._commit
 
     def late(table: Any, messages: Any) -> bool:
-        monkeypatch.setattr(compactor, "_commit", commit)
+        monkeypatch.setattr(sidecar_module, "_commit", commit)
         with Sidecar(lake.options) as other:
             assert other.compact(name, full=True)
         return commit(table, messages)
 
-    monkeypatch.setattr(compactor, "_commit", late)
+    monkeypatch.setattr(sidecar_module, "_commit", late)
     with pytest.raises(CommitConflictError, match=f"table '{name}' was not compacted"):
         java.compact(name, full=True)
 
@@ -282,17 +282,17 @@ def test_a_lost_compaction_deletes_no_file_that_only_went_up_a_level(
 ) -> None:
     name = lake.sales(bucket="1")
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
-    commit = compactor._commit
+    commit = sidecar_module._commit
 
     def late(table: Any, messages: Any) -> bool:
         (after,) = [file.level() for m in messages for file in m.compactIncrement().compactAfter()]
         assert after > 0
-        monkeypatch.setattr(compactor, "_commit", commit)
+        monkeypatch.setattr(sidecar_module, "_commit", commit)
         with Sidecar(lake.options) as other:
             assert other.compact(name, full=True)
         return commit(table, messages)
 
-    monkeypatch.setattr(compactor, "_commit", late)
+    monkeypatch.setattr(sidecar_module, "_commit", late)
     with pytest.raises(CommitConflictError):
         java.compact(name, full=True)
 
@@ -380,7 +380,7 @@ def beside_an_alter_table(
             files.update(one for one in data_files(lake, name) if "/compact-" not in one)
         return location_of(table)
 
-    monkeypatch.setattr(compactor, "location_of", altered)
+    monkeypatch.setattr(sidecar_module, "location_of", altered)
     with pytest.raises(CommitConflictError, match="its schema was changed"):
         compact()
     assert set(data_files(lake, name)) == files

@@ -12,8 +12,8 @@ from pypaimon import CatalogFactory, Schema
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
-from streamhouse.paimon.schema.validation.bucket_rules import check_buckets
 from streamhouse.paimon.schema.validation.declared_schema import DeclaredSchema
+from streamhouse.paimon.schema.validation.schema_validation import check_schema
 from streamhouse.runtime.execute import execute
 
 COLUMNS = {"k": "INT", "p": "INT", "s": "STRING", "a": "ARRAY<INT>"}
@@ -57,7 +57,7 @@ def rows(lake: str, name: str = "t") -> list[tuple[Any, ...]]:
         ("k", "p", {"sequence.field": "s"}, "Paimon then allows no 'sequence.field'"),
         ("k", "p", {"ignore-delete": "true"}, "'ignore-delete' keeps it there as well"),
         ("", "", {"full-compaction.delta-commits": "2"}, "is for tables with a primary key"),
-        ("k", "", {"bucket": "4", "bucket-function.type": "md5"}, "write one of default, mod"),
+        ("k", "", {"bucket": "4", "bucket-function.type": "md5"}, "is not one of default, mod"),
         ("s", "", {"bucket": "4", "bucket-function.type": "mod"}, "bucket key is .s STRING."),
         ("k,p", "", {"bucket": "4", "bucket-function.type": "mod"}, "one bucket key of type INT"),
     ],
@@ -71,7 +71,7 @@ def test_options_that_the_java_core_refuses_are_refused(
     columns = list(COLUMNS.items())
     schema = DeclaredSchema("table d.t", columns, names(key), names(partitions), options)
     with pytest.raises((OptionError, TableError), match=f"table d.t: .*{message}"):
-        check_buckets(schema)
+        check_schema(schema)
 
 
 def test_options_are_stored_without_blanks(lake: str) -> None:

@@ -18,7 +18,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage import followed_snapshots
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.metadata_mirror import folder as mirror_folder
-from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
+from streamhouse.paimon.storage.metadata_mirror.commit import commit_in_copy
 from streamhouse.paimon.storage.object_store.object_files import Answer, ObjectFiles
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
@@ -78,10 +78,15 @@ class Store:
                 self.files.objects[f"{ROOT}/{path.relative_to(root)}"] = path.read_bytes()
         self.before = self.names()
         schema = warehouse.table("shop.t").schema
-        table: Any = SimpleNamespace(root=ROOT, schema=schema)
         self.snapshots = FollowedSnapshots(self.files, ROOT, ROOT, "shop.t")
         assert self.snapshots.latest_id() == 2
-        self.mirrored = MirroredCommit(table, self.files, self.snapshots, schema, USER)
+        self.table: Any = SimpleNamespace(
+            root=ROOT, location=ROOT, schema=schema, catalog_options={},
+            files=self.files, snapshots=self.snapshots,
+        )  # fmt: skip
+
+    def commit(self) -> bool:
+        return commit_in_copy(self.table, USER, 2, 2, self.messages)
 
     def names(self) -> set[str]:
         return {path.removeprefix(f"{ROOT}/") for path in self.files.objects}
@@ -100,7 +105,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def test_a_commit_adds_its_manifests_and_its_snapshot(store: Store) -> None:
-    assert store.mirrored.commit(2, 2, store.messages)
+    assert store.commit()
     added = store.names() - store.before - {"snapshot/LATEST"}
     assert store.snapshots.texts(3, 3) == [store.text(3)]
     assert store.snapshots.etag(3) == store.etag(3)
@@ -114,24 +119,24 @@ def test_a_commit_adds_its_manifests_and_its_snapshot(store: Store) -> None:
 def test_a_taken_number_is_a_lost_commit(store: Store) -> None:
     store.files.put(f"{ROOT}/snapshot/snapshot-3", b"theirs")
     with pytest.raises(LostCommitError, match="has just committed"):
-        store.mirrored.commit(2, 2, store.messages)
+        store.commit()
     assert store.text(3) == "theirs"
     assert store.names() == store.before | {"snapshot/snapshot-3"}
 
 
 def test_an_altered_table_is_left_to_the_core(store: Store) -> None:
     store.files.put(f"{ROOT}/schema/schema-1", b"{}")
-    assert not store.mirrored.commit(2, 2, store.messages)
+    assert not store.commit()
     assert store.names() == store.before | {"schema/schema-1"}
 
 
 def test_an_upload_that_fails_is_no_commit(store: Store) -> None:
     store.files.failing = {"-0", "-1"}
     with pytest.raises(StoreError):
-        store.mirrored.commit(2, 2, store.messages)
+        store.commit()
     assert "snapshot/snapshot-3" not in store.names()
     store.files.failing = set()
-    assert store.mirrored.commit(2, 2, store.messages)
+    assert store.commit()
     assert store.snapshots.texts(3, 3) == [store.text(3)]
 
 
@@ -139,9 +144,9 @@ def test_a_folder_that_was_used_often_is_not_used_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror_folder, "_MOST_HELD", 1)
-    assert store.mirrored.commit(2, 2, store.messages)
+    assert store.commit()
     (published,) = store.snapshots.peer_folders
     assert not Path(published).exists()
-    with mirror_folder.borrowed(store.files, ROOT, {"id": 0}) as folder:
+    with mirror_folder.borrowed(store.table) as folder:
         assert folder.path != published
         assert not folder.names()

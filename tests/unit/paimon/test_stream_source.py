@@ -8,8 +8,8 @@ import pytest
 
 from streamhouse import execute
 from streamhouse.errors import DataLossError, OptionError, StreamhouseError, TableError
-from streamhouse.paimon.changelog.commit_order import is_replayable
 from streamhouse.paimon.changelog.offset_origin import bare
+from streamhouse.paimon.changelog.snapshot_units import is_replayable
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import Offset, Source

@@ -180,10 +180,10 @@ def test_a_refused_overwrite_leaves_no_files(warehouse: Warehouse) -> None:
         writer.write(pa.RecordBatch.from_pylist([row], schema=table.arrow_schema))
         messages += writer.prepare(1)
         writer.close()
-    assert len(list(data_files(table, table.location))) == 2
+    assert len(list(data_files(table.files, table.location))) == 2
     with pytest.raises(TableError, match="exceeds TINYINT"):
         overwrite_table(table, "o", messages)
-    assert not list(data_files(table, table.location))
+    assert not list(data_files(table.files, table.location))
     assert sums.read() == {}
 
 

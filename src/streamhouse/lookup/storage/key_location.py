@@ -20,7 +20,7 @@ from streamhouse.paimon.read.conditions import Filter, keys_filter
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns
-from streamhouse.paimon.storage.split_files import BucketHeader
+from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.paimon.storage.split_groups import row_count
 from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.source import ROW_KIND
@@ -58,7 +58,7 @@ class Groups:
         bucket = None if isinstance(fields, BucketRefusal) else BucketKey(fields, count)
         if bucket is not None and not (
             {field.name for field in bucket.fields} <= set(key)
-            and all(BucketHeader.parse(split).total == count for split in splits)
+            and all(SplitFrame.parse(split).total_buckets == count for split in splits)
         ):
             bucket = None
         blank = table.options.get("partition.default-name", cls.blank)
@@ -84,11 +84,11 @@ class Groups:
 
     def group_of(self, split: bytes) -> Group:
         """The group of a serialised split."""
-        header = BucketHeader.parse(split)
-        number = -1 if self.bucket is None else header.number
+        frame = SplitFrame.parse(split)
+        number = -1 if self.bucket is None else frame.bucket_id[1]
         if not self.partition:
             return ANY, number
-        parts = header.folder.split("/")[-1 - len(self.partition) : -1]
+        parts = frame.folder.split("/")[-1 - len(self.partition) : -1]
         return "/".join(unquote(part) for part in parts), number
 
     def _folders(self, keys: pa.Table) -> tuple[Any, list[str]]:

@@ -35,6 +35,7 @@ from streamhouse.sql.schema_changes import (
     SetTableOption,
     SetType,
 )
+from streamhouse.sql.types import base, parts
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.immutable_options import AlterableTable
@@ -246,7 +247,7 @@ class _Draft:
 
     def _type(self, change: SetType) -> None:
         column = self.column(change.path)
-        old = column.type if len(change.path) == 1 else self._nested(change.path)
+        old = self._nested(change.path)
         if old == change.type:
             return
         name = ".".join(change.path)
@@ -284,27 +285,26 @@ class _Draft:
             self._columns[name] = Column(name, change.type, column.nullable, column.comment)
 
     def _writable_type(self, name: str, flink: str) -> Any:
-        check_type(self.where, name, types.arrow_type(types.parse(flink)))
-        return _pypaimon_type(flink)
+        from pypaimon.schema.data_types import DataTypeParser
+
+        parsed = types.parse(flink)
+        check_type(self.where, name, types.arrow_type(parsed))
+        return DataTypeParser.parse_data_type(parsed)
 
     def _nested(self, path: Name) -> str:
         """The type of a field inside a ROW (`element` and `value` step into ARRAY and MAP)."""
-        fields: list[Mapping[str, Any]] = list(self._table.schema["fields"])
-        field_type: Any = None
-        for depth, part in enumerate(path):
-            types_by_name = {field["name"]: field["type"] for field in fields}
-            if part not in types_by_name:
-                hint = nearest(part, types_by_name)
+        kind = self.column(path).type
+        for depth, part in enumerate(path[1:], 1):
+            inner = dict(parts(kind))
+            if base(kind) == "MAP":
+                del inner["key"]
+            if part not in inner:
+                hint = nearest(part, inner)
                 raise TableError(
                     f"{self.where}: '{'.'.join(path[:depth])}' has no '{part}'; {hint}"
                 )
-            field_type = types_by_name[part]
-            fields = _inside(field_type)
-        return (
-            types.flink_spelling(field_type)
-            if isinstance(field_type, str)
-            else str(field_type["type"])
-        )
+            kind = types.flink_spelling(inner[part])
+        return kind
 
     def _nullable(self, change: SetNullable) -> None:
         column = self.column(change.path)
@@ -398,24 +398,6 @@ class _Draft:
                     f"{self.where}: column '{name}' is part of the {kind} key and cannot be "
                     f"{verb}; create a new table with INSERT INTO … SELECT"
                 )
-
-
-def _pypaimon_type(flink: str) -> Any:
-    from pypaimon.schema.data_types import DataTypeParser
-
-    return DataTypeParser.parse_data_type(types.parse(flink))
-
-
-def _inside(field_type: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(field_type, dict):
-        return []
-    if "fields" in field_type:
-        return list(field_type["fields"])
-    return [
-        {"name": part, "type": field_type[part]}
-        for part in ("element", "value")
-        if part in field_type
-    ]
 
 
 def _reason(error: Exception) -> str:

@@ -1,22 +1,28 @@
-"""A table of a dry run, which only exists in memory, with the changes of ALTER TABLE."""
+"""A table that only exists in memory, with the changes of ALTER TABLE: of a dry run, or declared.
+
+A declaration of CREATE TABLE IF NOT EXISTS is compared with the table that exists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.errors import OptionError
+from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.options import is_secret
 from streamhouse.paimon.catalog.alter_table import checked_changes, schema_errors
 from streamhouse.paimon.catalog.catalog_client import new_schema
-from streamhouse.paimon.catalog.table_declaration import TableDeclaration
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration, checked_declaration
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import SchemaChange
 
+_OF_THE_CATALOG = ("path", "owner", "type", "connector")
+"""Options that a catalog adds to a table."""
 _NOWHERE = "/nonexistent-table-of-a-draft"
 
 
@@ -53,11 +59,8 @@ class DraftTable:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """As the table's schema file."""
-        fields = [
-            {"name": field.name, "type": field.type.to_dict()} for field in self._schema.fields
-        ]
-        return {"fields": fields, "options": self.options}
+        """The options as in the table's schema file."""
+        return {"options": self.options}
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -115,3 +118,57 @@ def _columns(schema: Any) -> tuple[Column, ...]:
         )
         for field in schema.fields
     )
+
+
+def declared_differences(full: str, declaration: TableDeclaration, stored: DraftTable) -> list[str]:
+    """How a declaration of CREATE TABLE IF NOT EXISTS differs from the table that exists.
+
+    As the text of a notice; empty if the declaration is the table's.
+    """
+    try:
+        declared = DraftTable(full, checked_declaration(full, declaration))
+    except StreamhouseError as error:
+        return [str(error)]
+    keys = (
+        ("PRIMARY KEY", declared.primary_key, stored.primary_key),
+        ("PARTITIONED BY", declared.partition_keys, stored.partition_keys),
+    )
+    return [
+        *_of_columns(declared.columns, stored.columns),
+        *(
+            f"{clause} is ({', '.join(has)}), not ({', '.join(wanted)})"
+            for clause, wanted, has in keys
+            if tuple(wanted) != tuple(has)
+        ),
+        *_of_options(declared.options, stored.options),
+    ]
+
+
+def _of_columns(declared: Sequence[Column], stored: Sequence[Column]) -> Iterator[str]:
+    has, wanted = ({column.name: _type(column) for column in each} for each in (stored, declared))
+    for name, kind in wanted.items():
+        if name not in has:
+            yield f"it has no column '{name}'"
+        elif has[name] != kind:
+            yield f"column '{name}' is {has[name]}, not {kind}"
+    for name in has:
+        if name not in wanted:
+            yield f"it also has the column '{name}'"
+
+
+def _of_options(declared: Mapping[str, str], stored: Mapping[str, str]) -> Iterator[str]:
+    for key in sorted({*declared, *stored} - {*_OF_THE_CATALOG}):
+        wanted, has = declared.get(key), stored.get(key)
+        if wanted == has:
+            continue
+        if is_secret(key):
+            yield f"option '{key}' differs"
+        elif has is None:
+            yield f"option '{key}' is not set, not '{wanted}'"
+        else:
+            other = "" if wanted is None else f", not '{wanted}'"
+            yield f"option '{key}' is '{has}'{other}"
+
+
+def _type(column: Column) -> str:
+    return column.type if column.nullable else f"{column.type} NOT NULL"

@@ -1,16 +1,18 @@
 """A Paimon warehouse: creates, opens and drops databases and tables."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.alter_table import alter_table
 from streamhouse.paimon.catalog.catalog_client import CatalogClient
-from streamhouse.paimon.catalog.opened_tables import TableKey, evict, opened_table
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration, checked_declaration
-from streamhouse.paimon.read.system_tables import SystemTable, open_table
+from streamhouse.paimon.read import time_travel
+from streamhouse.paimon.read.system_tables import SYSTEM_TABLES, TRAVELLING, SystemTable
 from streamhouse.paimon.read.table import Table, resolve
 from streamhouse.paimon.schema.table_name import MAIN, TableName, name_fault, split_identifier
 from streamhouse.paimon.storage import rust_core
@@ -19,6 +21,29 @@ from streamhouse.paimon.storage.lock import creation_lock
 from streamhouse.sql.options.store_options import canonical_options, is_object_store
 from streamhouse.sql.plan import AsOf, Column
 from streamhouse.sql.schema_changes import SchemaChange, SetDefault
+
+_CHECK_S = 2.0
+"""How long a followed table is used before its schema is compared again."""
+
+
+@dataclass
+class _Opened:
+    """A table, its schema's stamp, and when that was last compared (monotonic seconds)."""
+
+    stamp: object
+    table: Table
+    checked_at: float
+
+
+_opened: dict[tuple[int, tuple[tuple[str, str], ...], str, bool], _Opened] = {}
+"""The tables that each process has opened, by the catalog's options, their identifier, and whether
+they are followed in an object store."""
+
+
+def evict(prefix: str) -> None:
+    """Forget the opened tables whose identifiers begin with `prefix`."""
+    for key in [key for key in list(_opened) if key[2].startswith(prefix)]:
+        del _opened[key]
 
 
 class Warehouse:
@@ -250,7 +275,7 @@ class Warehouse:
 
         `database.table$branch_b` is a branch of it, read and written as a table of its own.
         Raises `TableError` naming the nearest if the table, branch or database is missing, and for
-        system tables, which `system_tables.open_table` opens.
+        system tables, which `readable` opens.
         """
         table = self._table(identifier)
         return table.copy(dynamic_options) if dynamic_options else table
@@ -264,9 +289,17 @@ class Warehouse:
         return self._table(identifier, is_object_store(self.path))
 
     def _table(self, identifier: str, followed: bool = False) -> Table:
+        """The opened table, opened again if its schema has changed."""
         database, name = split_identifier(identifier)
-        key = TableKey(os.getpid(), self._key, identifier, followed)
-        return opened_table(key, lambda: self._open(database, name, followed))
+        key = (os.getpid(), self._key, identifier, followed)
+        opened, now = _opened.get(key), time.monotonic()
+        if opened is not None and followed and now - opened.checked_at < _CHECK_S:
+            return opened.table
+        if opened is None or opened.stamp is None or opened.table.schema_stamp() != opened.stamp:
+            table = self._open(database, name, followed)
+            opened = _opened[key] = _Opened(table.schema_stamp(), table, now)
+        opened.checked_at = now
+        return opened.table
 
     def readable(
         self,
@@ -275,8 +308,36 @@ class Warehouse:
         options: Mapping[str, str] | None = None,
         pin: bool = False,
     ) -> Table | SystemTable:
-        """A table, branch or system table for reading, as `system_tables.open_table` opens it."""
-        return open_table(self, identifier, as_of, options, pin)
+        """Open a table, a branch or a system table for reading, as of `as_of`.
+
+        With `pin`, reads stay at the current snapshot, whatever is committed later; system tables
+        that are not in `TRAVELLING` ignore it. Raises `TableError`, with the nearest name, for what
+        does not exist, `DataLossError` for a snapshot that has expired.
+        """
+        database, name = split_identifier(identifier)
+        parsed = TableName.parse(name)
+        data = self.table(f"{database}.{parsed.data}", options)
+        as_of = as_of or AsOf()
+        if parsed.system is None:
+            if as_of:
+                return time_travel.table_as_of(data, as_of)
+            return time_travel.pinned(data) if pin else data
+        if parsed.system not in SYSTEM_TABLES:
+            hint = nearest(parsed.system, SYSTEM_TABLES)
+            raise TableError(f"there is no system table '${parsed.system}'; {hint}")
+        if parsed.system not in TRAVELLING:
+            if as_of:
+                raise TableError(
+                    f"table '{identifier}' does not support time travel; these system tables do: "
+                    f"{', '.join('$' + known for known in TRAVELLING)}"
+                )
+            return SystemTable(data, parsed, AsOf())
+        if parsed.system == "ro" and pin and not as_of:
+            return SystemTable(time_travel.pinned(data), parsed, as_of)
+        if as_of or pin:
+            as_of = time_travel.resolve(data, as_of)
+            data = time_travel.table_as_of(data, as_of)
+        return SystemTable(data, parsed, as_of)
 
     def _open(self, database: str, name: str, followed: bool) -> Table:
         if self._catalog.is_jdbc:

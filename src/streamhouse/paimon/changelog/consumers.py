@@ -17,6 +17,7 @@ from pathlib import Path
 
 from streamhouse.options import duration_ms
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.files import names_after
 
 _LOG = logging.getLogger("streamhouse.maintenance")
 _PREFIX = "consumer-"
@@ -72,12 +73,8 @@ class Consumers:
 
     def all(self) -> list[Consumer]:
         """All consumers, by id."""
-        ids = [
-            name.removeprefix(_PREFIX)
-            for name, is_folder in self._files.names(self._folder)
-            if not is_folder and name.startswith(_PREFIX)
-        ]
-        return [found for found in map(self.get, sorted(ids)) if found is not None]
+        ids = names_after(self._files, self._folder, _PREFIX)
+        return [found for found in map(self.get, ids) if found is not None]
 
     def hold(
         self,

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from streamhouse.errors import DataLossError
-from streamhouse.paimon.changelog.commit_order import follows_commits
 from streamhouse.paimon.changelog.consumer_progress import ConsumerProgress
 from streamhouse.paimon.changelog.invisible_rows import invisible_rows
 from streamhouse.paimon.changelog.scan_options import ScanOptions
@@ -13,6 +12,7 @@ from streamhouse.paimon.changelog.snapshot_units import (
     SnapshotUnits,
     as_inserts,
     bounded_offset,
+    follows_commits,
     in_order,
     partitions_of,
     snapshots_between,

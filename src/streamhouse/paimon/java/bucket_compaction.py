@@ -100,6 +100,11 @@ def _retractions(files: Iterable[Any]) -> bool:
     return any(int(file.deleteRowCount().orElse(1)) > 0 for file in files)
 
 
+def committer(table: Any, user: str) -> Any:
+    """Paimon's commit of a user to a Java table, as rewrites of files need it."""
+    return table.copy(COMMIT_OPTIONS).newCommit(user)
+
+
 def commit(table: Any, user: str, messages: Any) -> int | None:
     """Commit the messages of a rewrite of files under the table's lock; returns the snapshot's id.
 
@@ -111,9 +116,9 @@ def commit(table: Any, user: str, messages: Any) -> int | None:
         return None
     _check_schema(table, messages)
     lock = commit_lock(location_of(table))
-    with closing(table.copy(COMMIT_OPTIONS).newCommit(user)) as committer, lock:
+    with closing(committer(table, user)) as commit, lock:
         try:
-            committer.commit(latest_snapshot(table) + 1, messages)
+            commit.commit(latest_snapshot(table) + 1, messages)
         except Py4JJavaError as error:
             if is_conflict(error) and not gave_up(error):
                 discard(table, messages)

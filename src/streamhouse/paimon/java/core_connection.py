@@ -41,8 +41,6 @@ _SPARK_JARS = (
     "aircompressor-*.jar",
 )
 _DYING_S = 1.0
-_CATALOG, _MANIFESTS = "catalog", "manifests"
-"""The keys of the catalog and of the cache of manifests in `JavaProcess.kept`."""
 _MANIFESTS_BYTES = 32 * 2**20
 _MANIFESTS_PAGE = 4 * 2**10
 
@@ -77,7 +75,6 @@ class CoreConnection:
         self.options = canonical_options(options)
         self._java_options = tuple(java_options)
         self._nice = nice
-        self._before_end: Callable[[], None] = lambda: None
         self._process: JavaProcess | None = None
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -142,9 +139,10 @@ class CoreConnection:
         if not dot or not table:
             raise TableError(f"table '{name}': write the name as 'database.table'")
         identifier = self.jvm.org.apache.paimon.catalog.Identifier.create(database, table)
-        java_table = self._catalog().getTable(identifier)
+        catalog, manifests = self._shared()
+        java_table = catalog.getTable(identifier)
         if TableName.parse(table).system is None:
-            java_table.setManifestCache(self._manifests())
+            java_table.setManifestCache(manifests)
         return java_table.copy(dict(dynamic)) if dynamic else java_table
 
     @contextmanager
@@ -153,9 +151,8 @@ class CoreConnection:
         with self._lock:
             yield process is self._process
 
-    def before_end(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the JVM is about to be ended, or has died; one may be set."""
-        self._before_end = callback
+    def _before_end(self) -> None:
+        """Called when the JVM is about to be ended, or has died."""
 
     def start(self) -> None:
         """Start the JVM now, so that the first call need not wait for it."""
@@ -221,31 +218,22 @@ class CoreConnection:
             return process_ended(table)
         return connection_error(table, error)
 
-    def _catalog(self) -> Any:
-        kept = self.process.kept
-        if _CATALOG not in kept:
-            kept[_CATALOG] = self._open_catalog(self.jvm)
-        return kept[_CATALOG]
-
-    def _open_catalog(self, jvm: Any) -> Any:
-        # Tables also change in other processes: no cache.
-        opened = core_options(file_system_options(self.options))
-        settings = opened | {"cache-enabled": "false"}
-        options = jvm.org.apache.paimon.options.Options.fromMap(settings)
-        context = jvm.org.apache.paimon.catalog.CatalogContext.create(options)
-        return jvm.org.apache.paimon.catalog.CatalogFactory.createCatalog(context)
-
-    def _manifests(self) -> Any:
-        """The cache of manifest files, shared by all tables and threads.
+    def _shared(self) -> tuple[Any, Any]:
+        """The catalog, and the cache of manifest files, shared by all tables and threads.
 
         Manifest files never change, and each compaction reads all of them for every bucket.
         """
-        kept = self.process.kept
-        if _MANIFESTS not in kept:
-            paimon = self.jvm.org.apache.paimon
+        process = self.process
+        if process.kept is None:
+            paimon = process.jvm.org.apache.paimon
+            # Tables also change in other processes: the catalog has no cache.
+            settings = core_options(file_system_options(self.options)) | {"cache-enabled": "false"}
+            options = paimon.options.Options.fromMap(settings)
+            context = paimon.catalog.CatalogContext.create(options)
             memory = paimon.options.MemorySize(_MANIFESTS_BYTES)
             # A cached manifest has at least one page for each bucket, by default one of 64 KB.
-            kept[_MANIFESTS] = paimon.utils.SegmentsCache.create(
-                _MANIFESTS_PAGE, memory, _MANIFESTS_BYTES
+            process.kept = (
+                paimon.catalog.CatalogFactory.createCatalog(context),
+                paimon.utils.SegmentsCache.create(_MANIFESTS_PAGE, memory, _MANIFESTS_BYTES),
             )
-        return kept[_MANIFESTS]
+        return process.kept

@@ -133,8 +133,8 @@ class JavaProcess:
             reason = self.error_tail() or str(error)
             self._errors.close()
             raise StreamhouseError(f"Java did not start: {reason}") from None
-        self.kept: dict[str, Any] = {}
-        """The Java objects that all threads share, by their purposes."""
+        self.kept: tuple[Any, Any] | None = None
+        """The Java objects that all threads share."""
         self._gateway = JavaGateway(
             gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)
         )

@@ -15,19 +15,17 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from streamhouse.errors import CommitConflictError, LostCommitError
-from streamhouse.paimon.java.bucket_compaction import compacted
+from streamhouse.paimon.java.bucket_compaction import committer, compacted
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
-from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
-from streamhouse.paimon.storage.metadata_mirror.commit import MirroredTable
+from streamhouse.paimon.storage.metadata_mirror.commit import delete_objects, made_by, publish
 from streamhouse.paimon.storage.metadata_mirror.folder import (
     MirrorFolder,
     borrowed,
     object_store_parts,
 )
-from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 _MOST_BYTES = 16 << 20
 _MOST_FILES = 64
@@ -36,165 +34,151 @@ _UNUSUAL = ("data-file.external-paths", "commit.callbacks", "tag.automatic-creat
 """Options by which the Java core reads or writes more than data files and metadata."""
 
 
-class LocalCopy(MirroredTable):
-    """The copy of one table in a folder, with at most 16 MB of data files."""
+def compact_copy(
+    jvm: Any, table: Table, full: bool, options: Mapping[str, str | None], user: str
+) -> bool | None:
+    """Compact a followed table in a copy, as `user`; returns whether that made a snapshot.
 
-    def __init__(
-        self, table: Table, files: ObjectFiles, snapshots: FollowedSnapshots, folder: MirrorFolder
-    ) -> None:
-        super().__init__(table, files, snapshots)
-        self.folder = folder
-
-    def hold_newest(self) -> int | None:
-        """Bring the metadata up to date; returns the newest snapshot.
-
-        None if the Java core must work on the store itself, also as there is no snapshot.
-        """
-        # It also probes for newer ones.
-        self._snapshots.verify()
-        return self._hold(LOCK_WAIT_S)
-
-    def _hold(self, within_s: float) -> int | None:
-        newest = self._snapshots.latest_id(within_s)
-        texts = self._snapshots.texts(newest, newest) if newest else None
-        if not texts or json.loads(texts[0]).get("indexManifest"):
-            # Deletion vectors and indexes of buckets are files besides the manifests.
+    `options` are those of the Java core's table. None if it must be compacted in the store itself.
+    """
+    with _newest_copy(table) as folder:
+        if folder is None:
             return None
-        try:
-            self.folder.hold(texts, True, peer_folders=self._snapshots.peer_folders)
-        except OSError:
-            # They are gone or large.
-            return None
-        return newest
-
-    def java(self, jvm: Any) -> Any:
-        """The Java core's table on the copy."""
-        paimon = jvm.org.apache.paimon
-        options = paimon.options.Options.fromMap({"path": self.folder.path})
-        context = paimon.catalog.CatalogContext.create(options)
-        return paimon.table.FileStoreTableFactory.create(context)
-
-    def compact(
-        self,
-        jvm: Any,
-        followed: Table,
-        full: bool,
-        options: Mapping[str, str | None],
-        user: str,
-        open_commit: Callable[[Any], Any],
-    ) -> bool | None:
-        """Compact with `options` as `user`; returns whether it made a snapshot.
-
-        None if the table must be compacted in the store itself.
-        """
-        newest = self.hold_newest()
-        if newest is None:
-            return None
-        java = self.java(jvm)
-        buckets = self._fetched(java, full)
+        java, identifier = _java_table(jvm, folder), folder.newest + 1
+        buckets = _fetched(folder, java, full)
         if not buckets:
             return None if buckets is None else False
-        with compaction_marker(followed.files, followed.root) as names:
-            table = java.copy({**options, **names})
-            before = self._data_files()
-            messages = compacted(jvm, table, buckets, full, user)
-            if not any(not message.isEmpty() for message in messages):
+        with compaction_marker(table.files, table.root) as names:
+            copy, before = java.copy({**options, **names}), _data_files(folder)
+            messages = compacted(jvm, copy, buckets, full, user)
+            if all(message.isEmpty() for message in messages):
                 return False
-            with closing(open_commit(table)) as commit:
-                self.commit(
-                    lambda: commit.commit(newest + 1, messages),
-                    sorted(self._data_files() - before),
-                )
-        return True
+            new = sorted(_data_files(folder) - before)
+            with closing(committer(copy, user)) as commit:
+                _commit(folder, lambda: commit.commit(identifier, messages), new)
+    return True
 
-    def _fetched(self, java: Any, full: bool) -> list[tuple[Any, int]] | None:
-        """Fetch the data files of the buckets to compact; returns the partitions and buckets.
 
-        Without `full`, these are the buckets with files of level 0. None if the files are too many
-        or too large, or have another schema: then the Java core must work on the store itself.
-        """
-        entries = java.store().newScan().plan().files()
-        if int(entries.size()) > _MOST_FILES:
-            return None
-        levels = [(entry.partition(), int(entry.bucket()), entry.file()) for entry in entries]
-        buckets = {
-            (partition, bucket): None
-            for partition, bucket, file in levels
-            if full or not int(file.level())
-        }
-        chosen = [level for level in levels if level[:2] in buckets]
-        files = [file for *_, file in chosen]
-        if any(int(file.schemaId()) != self._schema["id"] for file in files):
-            return None
-        if sum(int(file.fileSize()) for file in files) > _MOST_BYTES:
-            return None
-        paths = java.store().pathFactory()
-        needed = set()
-        for partition, bucket, file in chosen:
-            factory = paths.createDataFilePathFactory(partition, bucket)
-            needed |= {str(path.toUri().getPath()) for path in file.collectFiles(factory)}
-        return list(buckets) if self._hold_data(needed) else None
-
-    def _hold_data(self, paths: set[str]) -> bool:
-        """Have exactly these data files here; False if one is gone, or not below the table."""
-        if not all(path.startswith(f"{self.folder.path}/") for path in paths):
+def merge_manifests_of_copy(jvm: Any, table: Table, user: str) -> bool:
+    """Merge all manifests of a followed table in a copy; False if that is not possible."""
+    with _newest_copy(table) as folder:
+        if folder is None:
             return False
-        needed = {os.path.relpath(path, self.folder.path) for path in paths}
-        here = self._data_files()
-        self.folder.delete(sorted(here - needed))
-        try:
-            self.folder.fetch(sorted(needed - here))
-        except OSError:
-            return False
-        return True
-
-    def _data_files(self) -> set[str]:
-        """The data files that are here, relative to the folder."""
-        return {name for name in self.folder.names() if not name.startswith("manifest/")}
-
-    def commit(self, work: Callable[[], None], files: Sequence[str] = ()) -> None:
-        """Commit what `work` commits to the copy, with new data `files`, under the table's lock.
-
-        Without `files`, it need not make a snapshot. Raises `CommitConflictError`, and deletes the
-        files, if another writer was faster or the schema was altered. After any other error that
-        is not the Java core's the snapshot may be there: then the files stay, and the marker of
-        the compaction.
-        """
-        try:
-            self.folder.upload(files)
-            with commit_lock(self._root):
-                self._commit(work, bool(files))
-        except LostCommitError as error:
-            self._delete(files)
-            raise CommitConflictError(f"{error}; nothing was changed: call again") from None
-        except Py4JJavaError:
-            self._delete(files)
-            raise
-
-    def _commit(self, work: Callable[[], None], needed: bool) -> None:
-        newest = self._hold(0.0)
-        etag = None if newest is None else self._snapshots.etag(newest)
-        if newest is None or etag is None:
-            raise LostCommitError(f"the table at {self._root} has been replaced")
-        made = self._made(self.folder, newest, work)
-        if made is None and needed:
-            raise LostCommitError(f"no snapshot of the table at {self._root} was made")
-        if made is not None and not self._publish(self.folder, newest, etag, *made):
-            raise LostCommitError(f"the schema of the table at {self._root} was altered")
+        with closing(committer(_java_table(jvm, folder), user)) as commit:
+            _commit(folder, commit.compactManifests)
+    return True
 
 
 @contextmanager
-def local_copy(table: Table) -> Iterator[LocalCopy | None]:
-    """The copy of a followed table, for the block alone, and removed if the block raises.
+def _newest_copy(table: Table) -> Iterator[MirrorFolder | None]:
+    """The copy of a followed table at its newest snapshot, for the block alone.
 
-    It is kept from one compaction to the next. None if the Java core must work on the store itself.
+    It is kept from one compaction to the next, and removed if the block raises. None if the Java
+    core must work on the store itself.
     """
-    parts = object_store_parts(table)
     unusual = has_iceberg_metadata(table.options) or any(
         name.startswith(_UNUSUAL) for name in table.options
     )
-    if parts is None or unusual:
+    if unusual or object_store_parts(table) is None:
         yield None
         return
-    with borrowed(parts[0], table.root, table.schema, _MOST_COPIES) as folder:
-        yield LocalCopy(table, *parts, folder)
+    with borrowed(table, _MOST_COPIES) as folder:
+        # It also probes for newer ones.
+        folder.snapshots.verify()
+        yield folder if _hold_newest(folder, LOCK_WAIT_S) else None
+
+
+def _hold_newest(folder: MirrorFolder, within_s: float) -> bool:
+    """Bring the metadata up to date; False if the Java core must work on the store itself."""
+    newest = folder.snapshots.latest_id(within_s)
+    texts = folder.snapshots.texts(newest, newest) if newest else None
+    if not newest or not texts or json.loads(texts[0]).get("indexManifest"):
+        # Deletion vectors and indexes of buckets are files besides the manifests.
+        return False
+    try:
+        return folder.hold(newest, newest)
+    except OSError:
+        # They are gone or large.
+        return False
+
+
+def _java_table(jvm: Any, folder: MirrorFolder) -> Any:
+    """The Java core's table on the copy."""
+    paimon = jvm.org.apache.paimon
+    options = paimon.options.Options.fromMap({"path": folder.path})
+    context = paimon.catalog.CatalogContext.create(options)
+    return paimon.table.FileStoreTableFactory.create(context)
+
+
+def _fetched(folder: MirrorFolder, java: Any, full: bool) -> list[tuple[Any, int]] | None:
+    """Fetch the data files of the buckets to compact; returns the partitions and buckets.
+
+    Without `full`, these are the buckets with files of level 0. None if the files are too many or
+    too large, or have another schema: then the Java core must work on the store itself.
+    """
+    entries = java.store().newScan().plan().files()
+    if int(entries.size()) > _MOST_FILES:
+        return None
+    levels = [(entry.partition(), int(entry.bucket()), entry.file()) for entry in entries]
+    buckets = {
+        (partition, bucket): None
+        for partition, bucket, file in levels
+        if full or not int(file.level())
+    }
+    chosen = [level for level in levels if level[:2] in buckets]
+    files = [file for *_, file in chosen]
+    if any(int(file.schemaId()) != folder.schema["id"] for file in files):
+        return None
+    if sum(int(file.fileSize()) for file in files) > _MOST_BYTES:
+        return None
+    paths = java.store().pathFactory()
+    needed = set()
+    for partition, bucket, file in chosen:
+        factory = paths.createDataFilePathFactory(partition, bucket)
+        needed |= {str(path.toUri().getPath()) for path in file.collectFiles(factory)}
+    return list(buckets) if _hold_data(folder, needed) else None
+
+
+def _hold_data(folder: MirrorFolder, paths: set[str]) -> bool:
+    """Have exactly these data files here; False if one is gone, or not below the table."""
+    if not all(path.startswith(f"{folder.path}/") for path in paths):
+        return False
+    needed = {os.path.relpath(path, folder.path) for path in paths}
+    here = _data_files(folder)
+    folder.delete(sorted(here - needed))
+    try:
+        folder.fetch(sorted(needed - here))
+    except OSError:
+        return False
+    return True
+
+
+def _data_files(folder: MirrorFolder) -> set[str]:
+    """The data files that are here, relative to the folder."""
+    return {name for name in folder.names() if not name.startswith("manifest/")}
+
+
+def _commit(folder: MirrorFolder, work: Callable[[], None], files: Sequence[str] = ()) -> None:
+    """Commit what `work` commits to the copy, with new data `files`, under the table's lock.
+
+    Without `files`, it need not make a snapshot. Raises `CommitConflictError`, and deletes the
+    files, if another writer was faster or the schema was altered. After any other error that is not
+    the Java core's the snapshot may be there: then the files stay, and the marker of the
+    compaction.
+    """
+    try:
+        folder.upload(files)
+        with commit_lock(folder.root):
+            if not _hold_newest(folder, 0.0):
+                raise LostCommitError(f"the table at {folder.root} has been replaced")
+            made = made_by(folder, work)
+            if made is None and files:
+                raise LostCommitError(f"no snapshot of the table at {folder.root} was made")
+            if made is not None and not publish(folder, made):
+                raise LostCommitError(f"the schema of the table at {folder.root} was altered")
+    except LostCommitError as error:
+        delete_objects(folder, files)
+        raise CommitConflictError(f"{error}; nothing was changed: call again") from None
+    except Py4JJavaError:
+        delete_objects(folder, files)
+        raise

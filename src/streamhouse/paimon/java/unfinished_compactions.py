@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from streamhouse.durable_files import locked
 from streamhouse.paimon.java.expiry.shared_files import orphan_files
 from streamhouse.paimon.storage.data_files import data_files
-from streamhouse.paimon.storage.files import Files, LocalFiles, local_path
+from streamhouse.paimon.storage.files import Files, LocalFiles, local_path, names_after
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 if TYPE_CHECKING:
@@ -83,12 +83,10 @@ def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
     Object stores have no locks, so markers there that are younger than `age_s` seconds are skipped.
     """
     removed = 0
-    for name, is_folder in table.files.names(table.root):
-        if is_folder or not name.startswith(_MARKER):
-            continue
-        path = f"{table.root}/{name}"
+    for compaction_id in names_after(table.files, table.root, _MARKER):
+        path = marker_path(table.root, compaction_id)
         if _is_dead(table.files, path, age_s):
-            removed += _remove(sidecar, table, name.removeprefix(_MARKER))
+            removed += _remove(sidecar, table, compaction_id)
             table.files.delete(path)
     return removed
 
@@ -111,7 +109,7 @@ def _is_locked(path: str) -> bool:
 def _remove(sidecar: Sidecar, table: Table, compaction_id: str) -> int:
     """Delete the files of a compaction, or of a long-lived writer, that no branch references."""
     prefix = f"compact-{compaction_id}-"
-    files = data_files(table, table.location)
+    files = data_files(table.files, table.location)
     paths = {name: f"{folder}/{name}" for folder, name in files if name.startswith(prefix)}
     if not paths:
         return 0

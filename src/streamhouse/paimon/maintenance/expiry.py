@@ -20,7 +20,7 @@ from streamhouse.paimon.java.expiry.shared_files import (
 )
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.storage.files import is_local
+from streamhouse.paimon.storage.files import is_local, names_after
 from streamhouse.paimon.storage.lock import commit_lock
 
 _LOG = logging.getLogger("streamhouse.maintenance")
@@ -93,8 +93,7 @@ def _lacks_earliest_hint(table: Table) -> bool:
 
 def _long_changelog(table: Table) -> bool:
     """Whether the table has changelogs that outlive their snapshots."""
-    names = table.files.names(f"{table.root}/changelog")
-    return any(name.startswith("changelog-") for name, _ in names)
+    return bool(names_after(table.files, f"{table.root}/changelog", "changelog-"))
 
 
 def _expires_more_than_snapshots(table: Table) -> bool:

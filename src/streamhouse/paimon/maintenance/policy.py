@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from streamhouse.options import boolean, duration_ms, integer
 from streamhouse.paimon.read.visibility import (
-    changes_visible_at,
+    all_visible_at,
     delaying_option,
-    later,
     producer,
     rows_visible_at,
 )
@@ -117,9 +116,8 @@ class MaintenancePolicy:
 
         Only the compactions that its readers wait for.
         """
-        visible_at = later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
         policy = cls.of(keyed, options, pace)
-        if visible_at == "commit":
+        if all_visible_at(keyed, options) == "commit":
             return cls(None, policy.seconds, expires=False, merges=False)
         return replace(policy, expires=False, merges=False, most_files=None)
 

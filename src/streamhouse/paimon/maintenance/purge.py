@@ -1,10 +1,8 @@
 """Synchronous full compaction under a table's lock, for deletions that must not meet later rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.java.bucket_compaction import commit, compacted
@@ -18,7 +16,7 @@ _UNSET = ("compaction.optimization-interval",)
 class Purge:
     """Full compactions of the buckets that have level-0 files.
 
-    They run in `sidecar`, or else in a new one that runs from `start` until the `with` block ends.
+    They run in `sidecar`, or else in a new one, whose JVM ends with the `with` block.
     """
 
     def __init__(
@@ -27,19 +25,17 @@ class Purge:
         identifier: str,
         sidecar: Sidecar | None = None,
     ) -> None:
-        self._warehouse = warehouse_options
         self._identifier = identifier
-        self._sidecar = sidecar
+        self._sidecar = sidecar or Sidecar(warehouse_options)
         self._owns_sidecar = sidecar is None
         self._started = False
 
-    def __enter__(self) -> Purge:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._owns_sidecar and self._sidecar is not None:
+        if self._owns_sidecar:
             self._sidecar.close()
-            self._sidecar = None
 
     def start(self) -> None:
         """Start the JVM and compact what is there, so that little is left to do under the lock.
@@ -49,14 +45,11 @@ class Purge:
         if self._started:
             return
         self._started = True
-        if self._sidecar is None:
-            self._sidecar = Sidecar(self._warehouse)
         with suppress(CommitConflictError):
             self._sidecar.compact(self._identifier, full=True)
 
     def run(self, table_options: Mapping[str, str]) -> None:
         """Compact all buckets with level-0 files; the caller holds the table's `commit_lock`."""
-        assert self._sidecar is not None
         self._sidecar.call(
             self._identifier, lambda jvm, table: _compact(jvm, _copy(jvm, table, table_options))
         )

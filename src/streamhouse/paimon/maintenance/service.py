@@ -20,7 +20,7 @@ from streamhouse.paimon.maintenance.other_compactors import compacted_by_others
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.maintenance.table_schedule import Kind, TableSchedule
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import VisibleAt, changes_visible_at, later, rows_visible_at
+from streamhouse.paimon.read.visibility import VisibleAt, all_visible_at
 from streamhouse.paimon.storage.files import is_local
 
 _LOG = logging.getLogger("streamhouse.maintenance")
@@ -370,5 +370,4 @@ class Maintenance:
 
 def _visible_at(table: Table) -> VisibleAt:
     """When both the rows of a table and its changes are visible."""
-    keyed, options = bool(table.primary_key), table.options
-    return later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
+    return all_visible_at(bool(table.primary_key), table.options)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,11 +20,12 @@ Filter = Mapping[str, Any]
 """A comparison of one column, or a combination of several `children`."""
 
 
-def all_of(conditions: Sequence[Filter]) -> Filter | None:
-    """The condition that all of these hold; None without any."""
-    if len(conditions) > 1:
-        return {"method": "and", "children": list(conditions)}
-    return conditions[0] if conditions else None
+def all_of(conditions: Iterable[Filter | None]) -> Filter | None:
+    """The condition that all of these hold, but for those that are None; None without any."""
+    children = [condition for condition in conditions if condition is not None]
+    if len(children) > 1:
+        return {"method": "and", "children": children}
+    return children[0] if children else None
 
 
 def only_on(condition: Filter | None, allowed: Callable[[str], bool]) -> Filter | None:
@@ -32,8 +33,7 @@ def only_on(condition: Filter | None, allowed: Callable[[str], bool]) -> Filter 
     if condition is None:
         return None
     if condition["method"] == "and":
-        children = [only_on(child, allowed) for child in condition["children"]]
-        return all_of([child for child in children if child is not None])
+        return all_of(only_on(child, allowed) for child in condition["children"])
     return condition if all(map(allowed, _columns(condition))) else None
 
 
@@ -79,8 +79,7 @@ def push(filters: Iterable[spark.Filter], schema: pa.Schema) -> Filter | None:
 
     It may pass too many rows, never too few: Spark must apply all its filters again.
     """
-    conditions = (_condition(spark_filter, schema) for spark_filter in filters)
-    return all_of([condition for condition in conditions if condition is not None])
+    return all_of(_condition(spark_filter, schema) for spark_filter in filters)
 
 
 def keys_filter(fields: Iterable[pa.Field], keys: pa.Table) -> Filter | None:
@@ -89,10 +88,9 @@ def keys_filter(fields: Iterable[pa.Field], keys: pa.Table) -> Filter | None:
     Other rows may pass it, too: each column is compared with its own values in `keys`. None if no
     column can be pushed down.
     """
-    conditions = (
+    return all_of(
         compared("in", field, keys.column(field.name).unique().to_pylist()) for field in fields
     )
-    return all_of([condition for condition in conditions if condition is not None])
 
 
 def _condition(spark_filter: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:

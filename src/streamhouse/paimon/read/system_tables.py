@@ -3,11 +3,9 @@
 Names, order and types of the columns are those of Paimon's Java core 1.4.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,17 +15,14 @@ from streamhouse.options import table_of
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.references import query, version_clause
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of
+from streamhouse.paimon.read.time_travel import resolve, table_as_of
 from streamhouse.paimon.read.visibility import compacted_only, hides_new_rows
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.evolution import converted
-from streamhouse.paimon.schema.table_name import TableName, split_identifier
+from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.paimon.storage import rust_core
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import AsOf, Column
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.warehouse import Warehouse
 
 _STATIC: Mapping[str, str] = table_of(__package__, "system_tables.toml")
 _OF_ROWS = ("audit_log", "binlog", "ro")
@@ -169,46 +164,6 @@ class SystemTable:
             for field in schema
         ]
         return converted(pa.RecordBatch.from_arrays(arrays, names=schema.names), schema)
-
-
-def open_table(
-    warehouse: Warehouse,
-    identifier: str,
-    as_of: AsOf | None = None,
-    options: Mapping[str, str] | None = None,
-    pin: bool = False,
-) -> Table | SystemTable:
-    """Open a table, a branch or a system table for reading, as of `as_of`.
-
-    With `pin`, reads stay at the current snapshot, whatever is committed later; system tables that
-    are not in `TRAVELLING` ignore it. Raises `TableError`, with the nearest name, for what does not
-    exist, `DataLossError` for a snapshot that has expired.
-    """
-    database, name = split_identifier(identifier)
-    parsed = TableName.parse(name)
-    data = warehouse.table(f"{database}.{parsed.data}", options)
-    as_of = as_of or AsOf()
-    if parsed.system is None:
-        if as_of:
-            return table_as_of(data, as_of)
-        return pinned(data) if pin else data
-    if parsed.system not in SYSTEM_TABLES:
-        raise TableError(
-            f"there is no system table '${parsed.system}'; {nearest(parsed.system, SYSTEM_TABLES)}"
-        )
-    if parsed.system not in TRAVELLING:
-        if as_of:
-            raise TableError(
-                f"table '{identifier}' does not support time travel; these system tables do: "
-                f"{', '.join('$' + known for known in TRAVELLING)}"
-            )
-        return SystemTable(data, parsed, AsOf())
-    if parsed.system == "ro" and pin and not as_of:
-        return SystemTable(pinned(data), parsed, as_of)
-    if as_of or pin:
-        as_of = resolve(data, as_of)
-        data = table_as_of(data, as_of)
-    return SystemTable(data, parsed, as_of)
 
 
 def _columns(system: str, data: Table) -> tuple[Column, ...]:

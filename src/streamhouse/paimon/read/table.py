@@ -16,19 +16,19 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.options import integer
 from streamhouse.paimon.read.conditions import Filter, matching, only_on
-from streamhouse.paimon.read.reader import READ_BATCH_ROWS, read_error
+from streamhouse.paimon.read.references import read_error
 from streamhouse.paimon.read.rust_core import (
     batch_size,
     ignored_deletes,
     lookup_merge,
     postpone_bucket,
 )
-from streamhouse.paimon.read.table_schema import TableSchema
 from streamhouse.paimon.schema import evolution, types
 from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timestamps, orc_values
+from streamhouse.paimon.schema.options.bucket_options import crosses_partitions
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage import rust_core
-from streamhouse.paimon.storage.files import Files, files_of, numbered_files
+from streamhouse.paimon.storage.files import Files, files_of, names_after, numbered_files
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.metadata_mirror import read as mirror
 from streamhouse.paimon.storage.metadata_mirror.folder import LISTS
@@ -38,13 +38,17 @@ from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.source import ROW_KIND, of_kind
+from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
+from streamhouse.sql.views.stored_view import shown_columns
 
+READ_BATCH_ROWS = 65_536
+"""Read batch size in rows; with the core's default of 1,024, calls cost more than reading."""
 _STARTS = re.compile(r"scan\.(?!mode)")
 """The options of a table as of a snapshot, tag or time."""
 
 
-class Table(TableSchema):
+class Table:
     """A table with one version of its schema; `Warehouse.table` opens it.
 
     Reads work around what the Rust core reads wrongly. `pinned`: the snapshot that they read if
@@ -61,8 +65,8 @@ class Table(TableSchema):
         followed: bool = False,
         pinned: int | None = None,
     ) -> None:
-        super().__init__(_columns(rust), schema)
         self.rust = rust
+        self._set_schema(_columns(rust), schema)
         self.database = database
         self.name = name
         self.identifier = f"{database}.{name}"
@@ -78,6 +82,32 @@ class Table(TableSchema):
         self._newest_level_counts = lookup_merge.newest_level_counts(self.options, self.primary_key)
         self._versions: dict[int, Table] = {}
 
+    def _set_schema(self, columns: tuple[Column, ...], schema: Mapping[str, Any]) -> None:
+        """Set what is known from the columns, and from `schema`, the JSON of the schema file."""
+        self.schema = schema
+        self.schema_id: int = schema["id"]
+        self.options: Mapping[str, str] = stored(schema.get("options") or {})
+        self.primary_key: tuple[str, ...] = tuple(schema.get("primaryKeys") or ())
+        self.partition_keys: tuple[str, ...] = tuple(schema.get("partitionKeys") or ())
+        self.bucket = int(self.options.get("bucket", "-1"))
+        """The option `bucket`: -1 for dynamic buckets, or for an unaware-bucket append table."""
+        self.has_dynamic_buckets = bool(self.primary_key) and self.bucket == -1
+        """Whether an index holds the bucket of each key, and writers extend it."""
+        self.crosses_partitions = crosses_partitions(self.primary_key, self.partition_keys)
+        """Whether a key may move from one partition to another (cross-partition upsert)."""
+        self.columns = columns
+        self.shown = shown_columns(columns, self.options)
+        """The columns that readers see: all but the hidden key of a materialized view."""
+        self.shown_names = tuple(column.name for column in self.shown)
+        self.arrow_schema = types.arrow_schema(columns)
+        self.defaults: Mapping[str, str] = {
+            field["name"]: field["defaultValue"]
+            for field in schema["fields"]
+            if field.get("defaultValue") is not None
+        }
+        self.nanosecond_columns = nanosecond_timestamps.nanosecond_columns(self.arrow_schema)
+        self.precisions = types.precisions({column.name: column.type for column in columns})
+
     def _open_snapshots(self) -> Snapshots:
         if self.followed and isinstance(self.files, ObjectFiles):
             return FollowedSnapshots(self.files, self.location, self.root, self.identifier)
@@ -88,7 +118,7 @@ class Table(TableSchema):
 
     def tags(self) -> list[str]:
         """The names of its tags, sorted."""
-        return self._names(f"{self.root}/tag", "tag-")
+        return names_after(self.files, f"{self.root}/tag", "tag-")
 
     def tag(self, name: str) -> Snapshot | None:
         """The snapshot that a tag keeps; None if there is no such tag."""
@@ -97,11 +127,7 @@ class Table(TableSchema):
 
     def branches(self) -> list[str]:
         """The names of all its branches but main, sorted."""
-        return self._names(f"{self.location}/branch", "branch-")
-
-    def _names(self, folder: str, prefix: str) -> list[str]:
-        names = [name for name, _ in self.files.names(folder)]
-        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        return names_after(self.files, f"{self.location}/branch", "branch-")
 
     def open_version(self, schema_id: int, options: Mapping[str, str] | None = None) -> Table:
         """The same table with another version of its schema; `DataLossError` if that is gone.
@@ -269,7 +295,7 @@ class Table(TableSchema):
         if row_kind and self.schema_id > 0 and self.primary_key:
             yield from self._read_versions(columns, splits_to_read)
         else:
-            yield from self._batches_of(columns, filter, splits_to_read, row_kind)
+            yield from self.read_version(columns, filter, splits_to_read, row_kind)
 
     def rows(
         self,
@@ -292,16 +318,17 @@ class Table(TableSchema):
                 yield from evolution.read_changes(self, columns, [split])
                 continue
             # Rows of a snapshot are merged from all files of a bucket, so they are all inserts.
-            for batch in self._batches_of(columns, None, [split], False):
+            for batch in self.read_version(columns, None, [split], False):
                 yield of_kind(batch, "+I").cast(self.read_schema(columns, True))
 
-    def _batches_of(
+    def read_version(
         self,
         columns: Sequence[str] | None,
         filter: Filter | None,
         splits_to_read: Sequence[bytes],
         row_kind: bool,
     ) -> Iterator[pa.RecordBatch]:
+        """As `read`; with `row_kind`, all files must have this version of the schema."""
         if not self._newest_level_counts:
             yield from self.read_merged(columns, filter, splits_to_read, row_kind)
             return
@@ -311,12 +338,6 @@ class Table(TableSchema):
                     yield from lookup_merge.read(self, columns, filter, split, row_kind)
             else:
                 yield from self.read_merged(columns, filter, list(run), row_kind)
-
-    def read_kinds(
-        self, columns: Sequence[str] | None, splits: Sequence[bytes]
-    ) -> Iterator[pa.RecordBatch]:
-        """Read rows and row kinds from splits whose files all have this table's schema version."""
-        yield from self._batches_of(columns, None, splits, True)
 
     def read_merged(
         self,

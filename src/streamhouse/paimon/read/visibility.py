@@ -83,10 +83,11 @@ def delaying_option(options: Mapping[str, str], visible_at: VisibleAt) -> str | 
     return None
 
 
-def later(first: VisibleAt, second: VisibleAt) -> VisibleAt:
-    """The later of two visibilities."""
+def all_visible_at(keyed: bool, options: Mapping[str, str]) -> VisibleAt:
+    """When both the rows of a table and its changes are visible."""
+    both = rows_visible_at(keyed, options), changes_visible_at(keyed, options)
     order: tuple[VisibleAt, ...] = ("commit", "compaction", "full-compaction")
-    return max(first, second, key=order.index)
+    return max(both, key=order.index)
 
 
 def least_level(options: Mapping[str, str], visible_at: VisibleAt) -> int:

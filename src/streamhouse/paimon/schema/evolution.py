@@ -140,14 +140,14 @@ def read_changes(
     ids = column_ids(table)
     for schema_id, group in _by_version(splits):
         if schema_id == table.schema_id:
-            yield from table.read_kinds(names, group)
+            yield from table.read_version(names, None, group, True)
             continue
         earlier = table.version(schema_id)
         names_by_id = {number: name for name, number in column_ids(earlier).items()}
         names_in_file = {name: names_by_id[ids[name]] for name in names if ids[name] in names_by_id}
         # A file without any wanted column still has rows: reading its key gives their number.
         file_columns = list(names_in_file.values()) or [earlier.primary_key[0]]
-        for batch in earlier.read_kinds(file_columns, group):
+        for batch in earlier.read_version(file_columns, None, group, True):
             yield converted(batch, schema, names_in_file)
 
 
@@ -203,8 +203,9 @@ def _by_version(splits: Sequence[bytes]) -> list[tuple[int, list[bytes]]]:
     for split in splits:
         frame = SplitFrame.parse(split)
         for version in dict.fromkeys(file.schema_id for file in frame.files):
-            part = frame.of_schema(version)
-            serialized = split if len(part.files) == len(frame.files) else part.serialize()
+            files = tuple(file for file in frame.files if file.schema_id == version)
+            whole = len(files) == len(frame.files)
+            serialized = split if whole else replace(frame, files=files).serialize()
             if groups and groups[-1][0] == version:
                 groups[-1][1].append(serialized)
             else:

@@ -51,19 +51,13 @@ def _retracted(
     if engine not in MERGING_ENGINES:
         return []
     ordering = {*sequence_fields(options), *group_sequence_fields(options)}
+    # In a partial-update table, only columns with a merge function of their own or by default.
+    all_merge = engine == "aggregation" or "fields.default-aggregate-function" in options
     return [
         name
         for name in columns
         if name not in ordering
-        and (engine == "aggregation" or _is_declared(options, name))
+        and (all_merge or f"fields.{name}.aggregate-function" in options)
         and merge_function(options, name) in functions
         and not ignores_retractions(options, name)
     ]
-
-
-def _is_declared(options: Mapping[str, str], name: str) -> bool:
-    """Whether a column of a partial-update table has a merge function."""
-    return (
-        f"fields.{name}.aggregate-function" in options
-        or "fields.default-aggregate-function" in options
-    )

@@ -27,7 +27,7 @@ from streamhouse.options import integer
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.conditions import Filter, push
-from streamhouse.paimon.read.system_tables import SystemTable, open_table
+from streamhouse.paimon.read.system_tables import SystemTable
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of
 from streamhouse.paimon.spark.options import DataSourceOptions
@@ -155,8 +155,8 @@ def _columns(options: DataSourceOptions, table: Table | SystemTable) -> Sequence
 
 
 def _readable(options: DataSourceOptions, as_of: AsOf) -> Table | SystemTable:
-    table = open_table(
-        Warehouse(options.catalog), options.identifier, as_of, dict(options.table) or None
+    table = Warehouse(options.catalog).readable(
+        options.identifier, as_of, dict(options.table) or None
     )
     if isinstance(table, SystemTable) and options.row_kind:
         raise OptionError(

@@ -5,16 +5,15 @@ minimum and maximum values of a file are two rows in Paimon's `BinaryRow` layout
 file's metadata.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Self
 
 import pyarrow as pa
 
+from streamhouse.paimon.storage.files import Files
 from streamhouse.paimon.storage.split_files import (
     SplitFile,
     SplitFrame,
@@ -22,9 +21,6 @@ from streamhouse.paimon.storage.split_files import (
     integer,
     variable,
 )
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
 
 _INT_SIZE = 4
 _WORDS = {pa.int8(): "<b", pa.int16(): "<h", pa.int32(): "<i", pa.int64(): "<q"}
@@ -44,7 +40,7 @@ class NewFiles:
     files: tuple[SplitFile, ...]
 
     @classmethod
-    def parse(cls, message: bytes) -> NewFiles:
+    def parse(cls, message: bytes) -> Self:
         """Parse the bytes of `CommitMessage.serialize()`."""
         size = integer(message, 0)
         at = _INT_SIZE + size
@@ -65,14 +61,14 @@ class NewFiles:
         return SplitFrame.written(self.partition, self.bucket, self.total_buckets, folder, file)
 
 
-def data_files(table: Table, folder: str) -> Iterator[tuple[str, str]]:
+def data_files(files: Files, folder: str) -> Iterator[tuple[str, str]]:
     """Yield (folder, name) of every file in the bucket folders below a folder of a table."""
-    for name, is_folder in table.files.names(folder):
+    for name, is_folder in files.names(folder):
         if not is_folder:
             if "/bucket-" in folder:
                 yield folder, name
         elif name.startswith("bucket-") or "=" in name:
-            yield from data_files(table, f"{folder}/{name}")
+            yield from data_files(files, f"{folder}/{name}")
 
 
 def magnitudes(file: SplitFile, schema: pa.Schema, columns: Sequence[str]) -> Counter[str]:

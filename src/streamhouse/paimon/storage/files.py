@@ -101,12 +101,15 @@ class LocalFiles:
                 return
 
 
+def names_after(files: Files, folder: str, prefix: str) -> list[str]:
+    """What follows `prefix` in the names of a folder that begin with it, sorted."""
+    names = (name for name, _ in files.names(folder) if name.startswith(prefix))
+    return sorted(name.removeprefix(prefix) for name in names)
+
+
 def numbered_files(files: Files, folder: str, prefix: str) -> list[int]:
     """The numbers of the files in a folder that are named `prefix` and a number."""
-    names = [
-        name.removeprefix(prefix) for name, _ in files.names(folder) if name.startswith(prefix)
-    ]
-    return [int(name) for name in names if name.isdigit()]
+    return [int(rest) for rest in names_after(files, folder, prefix) if rest.isdigit()]
 
 
 def local_path(path: str) -> str:

@@ -36,7 +36,9 @@ def catalog(options: Mapping[str, str]) -> Any:
     """The catalog that these options open (`warehouse`, `s3.*`, …)."""
     key = _key(options)
     if key not in _catalogs:
-        _check(options)
+        if is_object_store(options["warehouse"]):
+            # The core itself would try for minutes to reach a store that does not answer.
+            check_bucket(options, options["warehouse"])
         _catalogs[key] = PaimonCatalog(core_options(file_system_options(options)))
     return _catalogs[key]
 
@@ -65,12 +67,6 @@ def is_gone(error: BaseException) -> bool:
 def quoted(name: str) -> str:
     """A name in double quotes, as the SQL of the Rust core takes it."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _check(options: Mapping[str, str]) -> None:
-    """Check that the store answers; the core itself would try for minutes."""
-    if is_object_store(options["warehouse"]):
-        check_bucket(options, options["warehouse"])
 
 
 def _key(options: Mapping[str, str]) -> _Key:

@@ -187,6 +187,12 @@ class SplitFrame:
         end = _bucket_at(self.head)
         return self.head[_HEAD.size : end], integer(self.head, end)
 
+    @property
+    def total_buckets(self) -> int:
+        """How many buckets the partition was written with; -1: unknown."""
+        _, end = _folder(self.head, _bucket_at(self.head) + _INT.size)
+        return integer(self.head, end + 1) if self.head[end] else -1
+
     def paths(self) -> list[str]:
         """The paths of the files."""
         names = [file.name for file in self.files]
@@ -226,10 +232,6 @@ class SplitFrame:
             )
             for file in sorted(self.files, key=lambda file: file.min_sequence)
         ]
-
-    def of_schema(self, schema_id: int) -> SplitFrame:
-        """The same split with the files of one version of the schema."""
-        return self.only(lambda file: file.schema_id == schema_id)
 
     def on_levels(self, *levels: int) -> SplitFrame:
         """The same split with the files of some levels."""
@@ -284,30 +286,6 @@ def _folder(split: bytes, at: int) -> tuple[str, int]:
     start = at + _SHORT.size
     end = start + _short(split, at)
     return split[start:end].decode(), end
-
-
-@dataclass(frozen=True)
-class BucketHeader:
-    """The bucket of a serialised split: its number and its folder.
-
-    `total` is how many buckets the partition was written with; -1: unknown.
-    """
-
-    number: int
-    folder: str
-    total: int
-
-    @classmethod
-    def parse(cls, split: bytes) -> BucketHeader:
-        """From a serialised split."""
-        at = _bucket_at(split)
-        folder, end = _folder(split, at + _INT.size)
-        return cls(integer(split, at), folder, integer(split, end + 1) if split[end] else -1)
-
-
-def bucket_folder(split: bytes) -> str:
-    """The folder of a serialised split's bucket."""
-    return BucketHeader.parse(split).folder
 
 
 def without_snapshot(split: bytes) -> bytes:

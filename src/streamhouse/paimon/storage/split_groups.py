@@ -64,16 +64,12 @@ class Bound:
 
     def weigh(self, unit: bytes | StateDifference) -> int:
         """How many rows, files or bytes a serialised split or a difference counts for."""
-        if not isinstance(unit, bytes):
-            return sum(self._of_split(split) for split in unit.splits)
-        return self._of_split(unit)
-
-    def _of_split(self, split: bytes) -> int:
+        splits = (unit,) if isinstance(unit, bytes) else unit.splits
         if self.what == "rows":
-            return row_count([split])
+            return row_count(splits)
         if self.what == "files":
-            return len(file_ids(split))
-        return sum(file.size for file in SplitFrame.parse(split).files)
+            return sum(len(file_ids(split)) for split in splits)
+        return sum(file.size for split in splits for file in SplitFrame.parse(split).files)
 
 
 def scan_partitions(splits: Sequence[bytes], parallelism: int) -> list[ScanPartition]:

@@ -7,15 +7,14 @@ from typing import Any
 from pypaimon_rust.datafusion import CommitMessage
 
 from streamhouse.errors import StoreError, TableError
-from streamhouse.paimon.catalog.opened_tables import evict
-from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse, evict
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import table_as_of
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
-from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
+from streamhouse.paimon.storage.metadata_mirror.commit import commit_in_copy
 from streamhouse.paimon.storage.metadata_mirror.folder import object_store_parts
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
@@ -41,7 +40,6 @@ class TableCommitter:
         self._last_identifier = -1
         self._sure = False
         self._opened: Table | None = None
-        self._mirrored: MirroredCommit | None = None
         self._refresh()
         self._replacements = self._table.snapshots.replacements
 
@@ -57,8 +55,6 @@ class TableCommitter:
             builder = self._table.rust.new_stream_write_builder().with_commit_user(self._user)
             self._commit: Any = builder.new_commit()
             self._sums = SumLimits(table, self._table)
-            parts, schema = object_store_parts(table), self._table.schema
-            self._mirrored = parts and MirroredCommit(table, *parts, schema, self._user)
 
     def commit(self, identifier: int, messages: Sequence[bytes]) -> bool:
         """Make the rows of `messages` visible under `identifier`, which must increase.
@@ -123,12 +119,15 @@ class TableCommitter:
     def _verifies_later(self) -> bool:
         """Whether the store refuses a snapshot whose number is taken, and none was replaced."""
         same = self._table.snapshots.replacements == self._replacements
-        return same and self._mirrored is not None and self._mirrored.has_conditions
+        parts = object_store_parts(self._table)
+        return same and parts is not None and parts[0].has_conditions
 
     def _commit_mirrored(self, identifier: int, commit_messages: Sequence[Any]) -> bool:
         """Commit by a local copy of the metadata; False if that is not possible."""
-        mirrored, newest = self._mirrored, self._checked_until
-        if mirrored is None or not mirrored.commit(newest, identifier, commit_messages):
+        table, newest = self._table, self._checked_until
+        if object_store_parts(table) is None or not commit_in_copy(
+            table, self._user, newest, identifier, commit_messages
+        ):
             return False
         self._checked_until, self._last_identifier = newest + 1, identifier
         self._sums.committed()
@@ -198,7 +197,8 @@ class TableCommitter:
         """
         pattern = re.compile(rf"{re.escape(query_tag)}-(?:b(?P<batch>\d+)-)?(?P<attempt>[^-]+)-")
         candidates: dict[str, str] = {}
-        for folder, name in data_files(self._table, self._table.location):
+        table = self._table
+        for folder, name in data_files(table.files, table.location):
             match = pattern.match(name)
             if match is None or match["attempt"] in keep:
                 continue

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamhouse.close_matches import nearest
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, TableError
-from streamhouse.paimon.catalog.declared_differences import differences
-from streamhouse.paimon.catalog.draft_table import DraftTable
+from streamhouse.paimon.catalog.draft_table import DraftTable, declared_differences
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.runtime.session.views import check_no_view
@@ -169,7 +168,7 @@ class TableDefinitions:
 
     def _note_differences(self, where: str, declared: TableDeclaration, table: Any) -> None:
         stored = table if isinstance(table, DraftTable) else DraftTable.of_stored(table)
-        found = differences(stored.identifier, declared, stored)
+        found = declared_differences(stored.identifier, declared, stored)
         if found:
             self._session.notice(
                 f"{where} exists and stays as it is; this declaration has no effect: "

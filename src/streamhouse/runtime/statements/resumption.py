@@ -17,13 +17,13 @@ from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseErro
 from streamhouse.lookup.dimension import is_server
 from streamhouse.operators.planning.closed_windows import CHANGED_SELECT
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.changelog.commit_order import (
+from streamhouse.paimon.changelog.consumers import QUERY, Consumers, is_orphaned, query_consumer
+from streamhouse.paimon.changelog.scan_options import ScanOptions
+from streamhouse.paimon.changelog.snapshot_units import (
     follows_commits,
     has_compacted_files,
     has_several_buckets,
 )
-from streamhouse.paimon.changelog.consumers import QUERY, Consumers, is_orphaned, query_consumer
-from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.paimon.write.table_writer import query_tag

@@ -15,7 +15,6 @@ from typing import Any
 from streamhouse.errors import DataLossError, SqlError, StreamhouseError, TableError
 from streamhouse.options import hide_secrets, is_secret
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.errors import hide_path
@@ -181,7 +180,7 @@ def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
 
 
 def _file_rows(warehouse: Warehouse, source: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    table = open_table(warehouse, f"{source}$files")
+    table = warehouse.readable(f"{source}$files")
     batches = table.read(columns=list(columns))
     return [row for batch in batches for row in json_objects(batch)]
 

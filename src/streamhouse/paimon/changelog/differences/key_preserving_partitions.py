@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from streamhouse.paimon.changelog.differences.snapshot_changes import read_rows, written_keys
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.storage.split_files import bucket_folder
+from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.paimon.storage.split_groups import row_count
 from streamhouse.paimon.write.bucket_hash import row_hashes
 
@@ -69,7 +69,7 @@ def parts(
 
 def _bucket_path(table: Table, split: bytes) -> str:
     """The partition and bucket of a split, as a path below the table's folder."""
-    folder = bucket_folder(split).rstrip("/").split("/")
+    folder = SplitFrame.parse(split).folder.rstrip("/").split("/")
     return "/".join(folder[-1 - len(table.partition_keys) :])
 
 

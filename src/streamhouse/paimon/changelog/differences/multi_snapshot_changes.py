@@ -25,7 +25,7 @@ from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.storage.split_files import bucket_folder
+from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.paimon.storage.split_groups import file_ids, row_count
 from streamhouse.source import ROW_KIND
 
@@ -65,20 +65,16 @@ def snapshot_runs(table: Table, groups: Sequence[Group]) -> Iterator[SnapshotRun
     rows = 0
     for _, run in groupby(groups, _snapshot):
         snapshot_groups = list(run)
-        count = _rows(snapshot_groups)
-        simple = last_wins and count is not None and _written_once(snapshot_groups)
-        if pending and (count is None or not simple or rows + count > MOST_KEYS):
-            yield SnapshotRun(pending, True)
-            pending, rows = [], 0
-        if count is None:
-            for group in snapshot_groups:
-                combinable = last_wins and _rows([group]) is not None and _written_once([group])
-                yield SnapshotRun([group], combinable)
-        elif simple:
-            pending += snapshot_groups
-            rows += count
-        else:
-            yield SnapshotRun(snapshot_groups, False)
+        few = _rows(snapshot_groups) is not None
+        for part in [snapshot_groups] if few else [[group] for group in snapshot_groups]:
+            count = _rows(part) if last_wins and _written_once(part) else None
+            if pending and (count is None or not few or rows + count > MOST_KEYS):
+                yield SnapshotRun(pending, True)
+                pending, rows = [], 0
+            if count is None:
+                yield SnapshotRun(part, False)
+            else:
+                pending, rows = [*pending, *part], rows + count
     if pending:
         yield SnapshotRun(pending, True)
 
@@ -92,7 +88,7 @@ def multi_snapshot_changes(
     schema = table.read_schema(columns, row_kind=True)
     before: dict[str, tuple[bytes, ...]] = {}
     for difference in run:
-        before.setdefault(bucket_folder(difference.written[0]), difference.old)
+        before.setdefault(SplitFrame.parse(difference.written[0]).folder, difference.old)
     old = [split for splits in before.values() for split in splits]
     state = read_rows(table, read_columns, old, written_keys(table, _all_written(run)))
     for _, differences in groupby(run, _snapshot):

@@ -19,7 +19,7 @@ from streamhouse.paimon.read.visibility import (
     compacted_only,
     producer,
 )
-from streamhouse.paimon.storage.split_files import bucket_folder, without_snapshot
+from streamhouse.paimon.storage.split_files import SplitFrame, without_snapshot
 from streamhouse.source import ROW_KIND, of_kind
 
 MOST_KEYS = 10_000
@@ -155,7 +155,7 @@ def _depth(table: Table, written: bool) -> int:
 def _parts(splits: Iterable[bytes], depth: int) -> dict[str, list[bytes]]:
     parts: dict[str, list[bytes]] = {}
     for split in splits:
-        folder = bucket_folder(split)
+        folder = SplitFrame.parse(split).folder
         name = (folder if depth == 2 else folder.rpartition("/")[0]) if depth else ""
         parts.setdefault(name, []).append(split)
     return parts

@@ -73,7 +73,7 @@ class Differ:
         """
         names = new.schema.names
         keys = [names.index(name) for name in key]
-        join_condition = _same_keys(new, ("o", keys), ("n", keys))
+        join_condition = _same_keys(new, keys)
         changed = _changed(new.schema, (*key, *kept), differs)
         floats = [i for i in keys if pa.types.is_floating(new.schema.field(i).type)]
         sort_columns = [*(f"c{i}" for i in keys), *(f"b{i}" for i in floats)]
@@ -105,7 +105,7 @@ class Differ:
         """
         names = new.schema.names
         keys = [names.index(name) for name in key]
-        join_condition = _same_keys(new, ("o", keys), ("n", keys))
+        join_condition = _same_keys(new, keys)
         late = _earlier([names.index(name) for name in sequence], descending)
         condition = f"o.{_ROW} IS NULL OR (({_changed(new.schema, key)}) AND NOT {late})"
         if always is not None:
@@ -198,18 +198,11 @@ def _changes(
     return changes.add_column(0, ROW_KIND, column)
 
 
-def _same_keys(
-    table: pa.Table, left: tuple[str, Sequence[int]], right: tuple[str, Sequence[int]]
-) -> str:
-    """SQL for whether two relations have the same key.
-
-    Each is given by its alias and the positions of its key columns; `table` is the right one's.
-    """
-    terms = []
-    for i, at in zip(left[1], right[1], strict=True):
-        prefix = "b" if pa.types.is_floating(table.schema.field(at).type) else "c"
-        terms.append(f"{left[0]}.{prefix}{i} = {right[0]}.{prefix}{at}")
-    return " AND ".join(terms)
+def _same_keys(table: pa.Table, positions: Sequence[int]) -> str:
+    """SQL for whether an old and a new row have the same key, whose columns are at `positions`."""
+    floating = [pa.types.is_floating(table.schema.field(at).type) for at in positions]
+    names = [f"b{at}" if bits else f"c{at}" for at, bits in zip(positions, floating, strict=True)]
+    return " AND ".join(f"o.{name} = n.{name}" for name in names)
 
 
 def _numbered(table: pa.Table, key: Sequence[str] = ()) -> pa.Table:

@@ -50,9 +50,14 @@ def unknown_key(key: str, where: str) -> OptionError | None:
             return None
         hint = nearest(field["what"], FIELD_TYPES)
         return OptionError(f"{where}: unknown option '{key}'; options of a column: {hint}")
-    if is_known(key):
+    known = CORE_KEYS | FLINK_KEYS
+    # Some options of earlier releases have no effect today.
+    if key in known or dropped_option(key) or any(each.fullmatch(key) for each in _PATTERNS):
         return None
-    return OptionError(f"{where}: unknown table option '{key}'; {_hint(key)}")
+    hint = nearest(key, known)
+    if not hint.startswith("did"):
+        hint = "see Paimon's table options for the known ones"
+    return OptionError(f"{where}: unknown table option '{key}'; {hint}")
 
 
 def value_type(key: str) -> str:
@@ -80,17 +85,3 @@ def _check_value(key: str, value: str) -> None:
     elif kind != "STRING":
         word = re.sub(r"\(\d+\)", "(<length>)", value.strip().lower())
         choice(key, word, kind.split(" | "))
-
-
-def is_known(key: str) -> bool:
-    """Whether a table may have an option; some options of earlier releases have no effect today."""
-    return key in CORE_KEYS or key in FLINK_KEYS or _matches(key) or bool(dropped_option(key))
-
-
-def _matches(key: str) -> bool:
-    return any(pattern.fullmatch(key) for pattern in _PATTERNS)
-
-
-def _hint(key: str) -> str:
-    hint = nearest(key, CORE_KEYS | FLINK_KEYS)
-    return hint if hint.startswith("did") else "see Paimon's table options for the known ones"

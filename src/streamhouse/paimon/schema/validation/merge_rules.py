@@ -157,6 +157,7 @@ def function_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
         if what == "sequence-group"
         for name in split_names(value)
     }
+    in_groups = schema.merge_engine == "partial-update"
     for name, parsed in schema.types.items():
         key, function = named.get(name, (default, schema.options.get(default, _LAST)))
         if function not in FUNCTIONS:
@@ -174,16 +175,12 @@ def function_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
                 f"{schema.where}: option '{key}' = '{function}' cannot merge column '{name}', "
                 f"which is {schema.texts[name]}; the function needs {FUNCTIONS[function][1]}"
             )
-        elif _needs_group(schema, function) and name not in grouped:
+        elif in_groups and function != _LAST and name not in grouped:
             yield OptionError(
                 f"{schema.where}: option '{key}' = '{function}' needs a sequence group that has "
                 f"column '{name}': 'fields.<sequence>.sequence-group' = '{name}'"
             )
         yield from _element_faults(schema, name, function, parsed)
-
-
-def _needs_group(schema: DeclaredSchema, function: str) -> bool:
-    return schema.merge_engine == "partial-update" and function != _LAST
 
 
 def _element_faults(

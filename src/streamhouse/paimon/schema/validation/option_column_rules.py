@@ -23,9 +23,11 @@ def option_column_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
                 f"{schema.where}: option '{key}' is for columns of type {_LARGE[key]}, which are "
                 "not supported; leave it out"
             )
-        elif key in COLUMN_LISTS and key != "bucket-key":
+        elif key in COLUMN_LISTS:
             for name in split_names(value):
-                yield from _faults(schema, key, name)
+                # An empty bucket key is none.
+                if name or key != "bucket-key":
+                    yield from _faults(schema, key, name)
         elif INDEX.fullmatch(key):
             for name in split_names(value):
                 yield from _missing(schema, key, name.partition("[")[0])
@@ -67,5 +69,6 @@ def _unordered(schema: DeclaredSchema, key: str, name: str) -> Iterator[Streamho
     if schema.root(name) in NESTED:
         yield OptionError(
             f"{schema.where}: option '{key}' names column '{name}', which is "
-            f"{schema.texts[name]}; ARRAY, MAP, MULTISET and ROW values have no order"
+            f"{schema.texts[name]}; ARRAY, MAP, MULTISET and ROW values have no order, "
+            "and decide no bucket"
         )

@@ -39,16 +39,6 @@ def _faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
         yield from rule(schema)
 
 
-def _option_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
-    yield from option_faults(schema.options, schema.where)
-
-
-def _bucket_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
-    known = {name for name in schema.types}
-    if known.issuperset([*schema.primary_key, *schema.partition_keys]):
-        yield from _raised(lambda: bucket_rules.check_buckets(schema))
-
-
 def _format_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     """Columns and keys that cannot be written into the table's files."""
     arrow = pa.schema((name, types.arrow_type(parsed)) for name, parsed in schema.types.items())
@@ -73,7 +63,7 @@ def _raised(check: Callable[[], None]) -> Iterator[StreamhouseError]:
 
 
 _RULES: tuple[Callable[[DeclaredSchema], Iterator[StreamhouseError]], ...] = (
-    _option_faults,
+    lambda schema: option_faults(schema.options, schema.where),
     column_rules.column_faults,
     column_rules.key_faults,
     _format_faults,
@@ -83,7 +73,7 @@ _RULES: tuple[Callable[[DeclaredSchema], Iterator[StreamhouseError]], ...] = (
     merge_rules.group_faults,
     merge_rules.function_faults,
     merge_rules.ineffective_faults,
-    _bucket_faults,
+    bucket_rules.bucket_faults,
     feature_rules.table_kind_faults,
     feature_rules.combination_faults,
     feature_rules.retention_faults,

@@ -8,12 +8,11 @@ then the snapshot, on condition that its number is still free.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamhouse.errors import LostCommitError, StoreError
-from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder, borrowed
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
@@ -25,139 +24,108 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("streamhouse.storage")
 
 
-class MirroredTable:
-    """Commits to a followed table that are made in a local copy of it."""
+class LocalCommit(NamedTuple):
+    """A commit that is in a folder only: the text of its snapshot, and its manifests."""
 
-    def __init__(self, table: Table, files: ObjectFiles, snapshots: FollowedSnapshots) -> None:
-        self._files, self._snapshots = files, snapshots
-        self._root, self._schema = table.root, table.schema
-
-    def _made(
-        self, folder: MirrorFolder, base: int, work: Callable[[], object]
-    ) -> tuple[str, Sequence[str]] | None:
-        """Have `work` commit to the folder, on top of snapshot `base`.
-
-        Returns the text of the snapshot and the names of its manifests; None if `work` has not made
-        one snapshot.
-        """
-        before = folder.names()
-        work()
-        text = (folder.read(f"snapshot/snapshot-{base + 1}") or b"").decode()
-        if not text or folder.read(f"snapshot/snapshot-{base + 2}") is not None:
-            return None
-        return text, sorted(folder.names() - before)
-
-    def _publish(
-        self, folder: MirrorFolder, base: int, etag: str, text: str, names: Sequence[str]
-    ) -> bool:
-        """Upload a commit that is in the folder, on top of snapshot `base`; the lock is held.
-
-        Returns False if the schema was altered: the core records the newest one in its snapshot.
-        Raises `LostCommitError` if the snapshot below has not this ETag any more, or if another
-        writer has taken the number. After any other `StoreError` the snapshot may be there.
-        """
-        newer = f"{self._root}/schema/schema-{int(self._schema['id']) + 1}"
-        path = f"{self._root}/snapshot/snapshot-"
-        found, altered, *_ = run_parallel(
-            [
-                lambda: self._files.etag(f"{path}{base}"),
-                lambda: self._files.exists(newer),
-                *folder.uploads(names),
-            ]
-        )
-        if altered or found != etag:
-            self._delete(names)
-        if found != etag:
-            raise LostCommitError(f"snapshot {base} of the table at {self._root} has been replaced")
-        if altered:
-            return False
-        created = self._create(f"{path}{base + 1}", text)
-        if created is None:
-            self._delete(names)
-            raise LostCommitError(
-                f"another writer, which does not wait for the lock of the table at {self._root}, "
-                f"has just committed snapshot {base + 1}"
-            )
-        # A hint for readers, which look for later snapshots as well.
-        submit(partial(self._files.write_text, f"{self._root}/snapshot/LATEST", str(base + 1)))
-        self._snapshots.add_commit(text, created, folder.path)
-        return True
-
-    def _create(self, path: str, text: str) -> str | None:
-        """Write a snapshot; returns its ETag, None if another writer has taken its number."""
-        if not self._files.has_conditions:
-            return self._files.put(path, text.encode())
-        etag = self._files.create(path, text)
-        # The answer to a repeated request may be lost.
-        found = self._files.read(path) if etag is None else None
-        return found[1] if found is not None and found[0] == text else etag
-
-    def _delete(self, names: Sequence[str]) -> None:
-        """Delete files that no snapshot names from the store."""
-        try:
-            run_parallel(
-                [partial(self._files.delete_object, f"{self._root}/{name}") for name in names]
-            )
-        except StoreError as error:
-            _LOG.info("files of a lost commit stay at %s: %s", self._root, error)
+    text: str
+    manifests: Sequence[str]
 
 
-class MirroredCommit(MirroredTable):
-    """Commits of one user by the Rust core; `written` is the schema with the options of writers."""
+def made_by(folder: MirrorFolder, work: Callable[[], object]) -> LocalCommit | None:
+    """Have `work` commit to the folder, on top of its newest snapshot.
 
-    def __init__(
-        self,
-        table: Table,
-        files: ObjectFiles,
-        snapshots: FollowedSnapshots,
-        written: Mapping[str, Any],
-        user: str,
-    ) -> None:
-        super().__init__(table, files, snapshots)
-        self._written, self._user = written, user
+    None if `work` has not made one snapshot.
+    """
+    before, number = folder.names(), folder.newest + 1
+    work()
+    text = (folder.read(f"snapshot/snapshot-{number}") or b"").decode()
+    if not text or folder.read(f"snapshot/snapshot-{number + 1}") is not None:
+        return None
+    return LocalCommit(text, sorted(folder.names() - before))
 
-    def commit(self, newest: int, identifier: int, messages: Sequence[Any]) -> bool:
-        """Commit on top of the newest known snapshot; the lock is held.
 
-        Returns False if the core must commit to the store itself; then nothing has changed. Raises
-        `LostCommitError` if the snapshot was replaced, or another writer has taken the number.
-        """
-        texts, etag = self._snapshots.texts(newest, newest), self._snapshots.etag(newest)
-        if not texts or not etag:
-            return False
-        # The core reads the manifests only for some commits.
-        for manifests in (False, True):
-            with borrowed(self._files, self._root, self._schema) as folder:
-                made = self._made_by_core(folder, texts, manifests, newest, identifier, messages)
-                published = made is not None and self._publish(folder, newest, etag, *made)
-                if not published:
-                    # It may have a snapshot that the store has not.
-                    folder.remove()
-                if made is not None:
-                    return published
+def publish(folder: MirrorFolder, made: LocalCommit) -> bool:
+    """Upload a commit on top of the folder's newest snapshot; the table's lock is held.
+
+    Returns False if the schema was altered: the core records the newest one in its snapshot. Raises
+    `LostCommitError` if the snapshot below has been replaced in the store, or if another writer has
+    taken the number. After any other `StoreError` the snapshot may be there.
+    """
+    files, root, base = folder.files, folder.root, folder.newest
+    newer = f"{root}/schema/schema-{int(folder.schema['id']) + 1}"
+    path = f"{root}/snapshot/snapshot-"
+    found, altered, *_ = run_parallel(
+        [
+            lambda: files.etag(f"{path}{base}"),
+            lambda: files.exists(newer),
+            *folder.uploads(made.manifests),
+        ]
+    )
+    replaced = found is None or found != folder.etag
+    if altered or replaced:
+        delete_objects(folder, made.manifests)
+    if replaced:
+        raise LostCommitError(f"snapshot {base} of the table at {root} has been replaced")
+    if altered:
         return False
+    created = _create(files, f"{path}{base + 1}", made.text)
+    if created is None:
+        delete_objects(folder, made.manifests)
+        raise LostCommitError(
+            f"another writer, which does not wait for the lock of the table at {root}, has just "
+            f"committed snapshot {base + 1}"
+        )
+    # A hint for readers, which look for later snapshots as well.
+    submit(partial(files.write_text, f"{root}/snapshot/LATEST", str(base + 1)))
+    folder.snapshots.add_commit(made.text, created, folder.path)
+    return True
 
-    def _made_by_core(
-        self,
-        folder: MirrorFolder,
-        texts: Sequence[str],
-        manifests: bool,
-        newest: int,
-        identifier: int,
-        messages: Sequence[Any],
-    ) -> tuple[str, Sequence[str]] | None:
-        """Commit to the folder; None if the core cannot."""
-        try:
-            folder.hold(texts, manifests, peer_folders=self._snapshots.peer_folders)
-            builder = folder.open(self._written).new_stream_write_builder()
-            core = builder.with_commit_user(self._user).new_commit()
-            return self._made(folder, newest, lambda: core.commit(identifier, messages))
-        except ERRORS as error:
-            if manifests:
-                _LOG.info("%s: the core commits to the store itself: %s", self._root, error)
-            return None
 
-    @property
-    def has_conditions(self) -> bool:
-        """Whether the store refuses a snapshot whose number is taken."""
-        return self._files.has_conditions
+def _create(files: ObjectFiles, path: str, text: str) -> str | None:
+    """Write a snapshot; returns its ETag, None if another writer has taken its number."""
+    if not files.has_conditions:
+        return files.put(path, text.encode())
+    etag = files.create(path, text)
+    # The answer to a repeated request may be lost.
+    found = files.read(path) if etag is None else None
+    return found[1] if found is not None and found[0] == text else etag
+
+
+def delete_objects(folder: MirrorFolder, names: Sequence[str]) -> None:
+    """Delete files that no snapshot names from the store."""
+    try:
+        run_parallel(
+            [partial(folder.files.delete_object, f"{folder.root}/{name}") for name in names]
+        )
+    except StoreError as error:
+        _LOG.info("files of a lost commit stay at %s: %s", folder.root, error)
+
+
+def commit_in_copy(
+    table: Table, user: str, newest: int, identifier: int, messages: Sequence[Any]
+) -> bool:
+    """Commit as a user by the Rust core, on top of the newest known snapshot; the lock is held.
+
+    `table` has the options of writers. Returns False if the core must commit to the store itself;
+    then nothing has changed. Raises `LostCommitError` if the snapshot was replaced, or another
+    writer has taken the number.
+    """
+    # The core reads the manifests only for some commits.
+    for manifests in (False, True):
+        with borrowed(table) as folder:
+            made = None
+            try:
+                if folder.hold(newest, newest, manifests):
+                    builder = folder.open(table.schema).new_stream_write_builder()
+                    core = builder.with_commit_user(user).new_commit()
+                    made = made_by(folder, partial(core.commit, identifier, messages))
+            except ERRORS as error:
+                if manifests:
+                    _LOG.info("%s: the core commits to the store itself: %s", table.root, error)
+            published = made is not None and publish(folder, made)
+            if not published:
+                # It may have a snapshot that the store has not.
+                folder.remove()
+            if made is not None:
+                return published
+    return False

@@ -37,20 +37,23 @@ _folders: dict[int, str] = {}
 
 
 class MirrorFolder:
-    """The local folder of one table whose root is `root`; not for several threads at once.
+    """The local folder of one followed table; not for several threads at once.
 
     Raises `OSError` for metadata that is gone or large, `StoreError` if the store fails.
     """
 
-    def __init__(self, files: ObjectFiles, root: str, schema: Mapping[str, Any]) -> None:
-        self._files = files
-        self._root = root
+    def __init__(self, table: Table, files: ObjectFiles, snapshots: FollowedSnapshots) -> None:
+        self.files, self.snapshots = files, snapshots
+        self.root, self.schema = table.root, table.schema
         self.path = os.path.join(tempfile.mkdtemp(dir=_process_folder()), "db.db", "table")
         for part in _PARTS:
             os.makedirs(os.path.join(self.path, part))
-        self._write(f"schema/schema-{schema['id']}", json.dumps(schema).encode())
+        self._write(f"schema/schema-{self.schema['id']}", json.dumps(self.schema).encode())
         self._held = 0
-        self._peer_folders: Sequence[str] = ()
+        self.newest = 0
+        """The newest snapshot that it holds."""
+        self.etag: str | None = None
+        """The ETag of that snapshot in the store."""
 
     @property
     def is_full(self) -> bool:
@@ -64,18 +67,18 @@ class MirrorFolder:
         )
 
     def hold(
-        self,
-        texts: Sequence[str],
-        manifests: bool,
-        lists: Sequence[str] = LISTS,
-        peer_folders: Sequence[str] = (),
-    ) -> None:
-        """Hold snapshots, at least one and oldest first, with their lists of manifests.
+        self, first: int, last: int, manifests: bool = True, lists: Sequence[str] = LISTS
+    ) -> bool:
+        """Hold the snapshots from `first` to `last`, which is then the newest one.
 
-        The last one is the newest. With `manifests`, also what the lists name. `peer_folders`:
-        others on this machine, which may have some of it.
+        Also their lists of manifests, and with `manifests` what these name. False if
+        `FollowedSnapshots` does not have them all.
         """
-        self._peer_folders = peer_folders
+        # Before the texts: a commit on top of them must fail if they have just been replaced.
+        etag = self.snapshots.etag(last)
+        texts = self.snapshots.texts(first, last)
+        if not texts:
+            return False
         records = [json.loads(text) for text in texts]
         keys = (*lists, "indexManifest")
         names = {entry[key] for entry in records for key in keys if entry.get(key)}
@@ -87,11 +90,13 @@ class MirrorFolder:
             if missing > _MOST_BYTES:
                 raise OSError(f"{missing} bytes of manifests are not here")
             self._fetch(set(sizes))
-        self._remove_after(int(records[-1]["id"]))
+        self._remove_after(last)
         for record, text in zip(records, texts, strict=True):
             self._write(f"snapshot/snapshot-{record['id']}", text.encode())
-        self._write("snapshot/LATEST", str(records[-1]["id"]).encode())
+        self._write("snapshot/LATEST", str(last).encode())
         self._held += 1
+        self.newest, self.etag = last, etag
+        return True
 
     def names(self) -> set[str]:
         """The files, relative to the folder, without snapshots and schemas."""
@@ -130,7 +135,7 @@ class MirrorFolder:
     def _upload(self, name: str) -> None:
         content = self.read(name)
         assert content is not None
-        self._files.put(f"{self._root}/{name}", content)
+        self.files.put(f"{self.root}/{name}", content)
 
     def fetch(self, names: Sequence[str]) -> None:
         """Copy files from the store to here; `FileNotFoundError` if one is gone."""
@@ -143,16 +148,16 @@ class MirrorFolder:
         """Whether a file is here, or can be linked to one in another folder of this machine."""
         if os.path.exists(self._place(name)):
             return True
-        for folder in self._peer_folders:
+        for folder in self.snapshots.peer_folders:
             with suppress(OSError):
                 os.link(f"{folder}/manifest/{name}", self._place(name))
                 return True
         return False
 
     def _fetch_one(self, name: str) -> None:
-        found = self._files.get(f"{self._root}/{name}")
+        found = self.files.get(f"{self.root}/{name}")
         if found is None:
-            raise FileNotFoundError(f"{self._root}/{name}")
+            raise FileNotFoundError(f"{self.root}/{name}")
         os.makedirs(os.path.dirname(os.path.join(self.path, name)), exist_ok=True)
         self._write(name, found[0])
 
@@ -209,16 +214,17 @@ _free: list[tuple[tuple[object, ...], MirrorFolder]] = []
 
 
 @contextmanager
-def borrowed(
-    files: ObjectFiles, root: str, schema: Mapping[str, Any], most: int | None = None
-) -> Iterator[MirrorFolder]:
-    """A folder of the table for the block alone; removed if the block raises, or it is full.
+def borrowed(table: Table, most: int | None = None) -> Iterator[MirrorFolder]:
+    """A folder of a table with `object_store_parts`, for the block alone.
 
-    `most`: it also has data files, and at most so many such folders are kept.
+    It is removed if the block raises, or it is full. `most`: it also has data files, and at most
+    so many such folders are kept.
     """
-    use = (os.getpid(), *files.store, most)
-    key = (*use, root, schema["id"])
-    folder = _taken(key, 0) or MirrorFolder(files, root, schema)
+    parts = object_store_parts(table)
+    assert parts is not None
+    use = (os.getpid(), *parts[0].store, most)
+    key = (*use, table.root, table.schema["id"])
+    folder = _taken(key, 0) or MirrorFolder(table, *parts)
     try:
         yield folder
     except BaseException:

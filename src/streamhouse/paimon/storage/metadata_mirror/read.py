@@ -17,6 +17,7 @@ from streamhouse.paimon.storage.split_files import SplitFrame
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
+_LOG = logging.getLogger("streamhouse.storage")
 _MOST_BYTES = 8 << 20
 _MOST_FILES = 32
 
@@ -27,12 +28,11 @@ def fetched(table: Table, splits: Sequence[bytes]) -> Iterator[tuple[Any, Sequen
 
     None if the core must read from the store itself, which also raises the errors.
     """
-    followed = object_store_parts(table)
-    frames = [] if followed is None else _small(table, splits)
-    if not frames or followed is None:
+    frames = [] if object_store_parts(table) is None else _small(table, splits)
+    if not frames:
         yield None
         return
-    with borrowed(followed[0], table.root, table.schema) as folder:
+    with borrowed(table) as folder:
         root = f"{table.root}/"
         paths = {path.removeprefix(root) for frame in frames for path in frame.paths()}
         moved = [frame.moved(frame.folder.replace(table.root, folder.path, 1)) for frame in frames]
@@ -59,9 +59,6 @@ def _small(table: Table, splits: Sequence[bytes]) -> list[SplitFrame]:
     return frames if alone and few else []
 
 
-_LOG = logging.getLogger("streamhouse.storage")
-
-
 def planned(
     table: Table, first: int, last: int, lists: Sequence[str], scan: Callable[[Any], Any]
 ) -> list[bytes] | None:
@@ -70,26 +67,22 @@ def planned(
     `scan` gets the core's table, and returns its scan; it reads these `lists` of manifests of each
     snapshot. None if the core must plan by the store itself, which also raises the errors.
     """
-    followed = object_store_parts(table)
-    if followed is None:
-        return None
-    files, snapshots = followed
-    texts, root, schema = snapshots.texts(first, last), table.root, table.schema
-    if not texts:
+    parts, root = object_store_parts(table), table.root
+    if parts is None or not parts[1].texts(first, last):
         return None
     try:
-        with borrowed(files, root, schema) as folder:
-            folder.hold(texts, True, lists, snapshots.peer_folders)
-            splits = scan(folder.open(schema)).plan().splits()
+        with borrowed(table) as folder:
+            if not folder.hold(first, last, lists=lists):
+                return None
+            splits = scan(folder.open(table.schema)).plan().splits()
             frames = [SplitFrame.parse(split.serialize()) for split in splits]
             if any(frame.vectors for frame in frames):
                 # They have the paths of deletion vectors.
                 return None
-            return [_moved(frame, folder.path, root) for frame in frames]
+            return [
+                frame.moved(frame.folder.replace(folder.path, root, 1)).serialize()
+                for frame in frames
+            ]
     except ERRORS as error:
         _LOG.info("%s: the core plans by the store itself: %s", root, error)
         return None
-
-
-def _moved(frame: SplitFrame, folder: str, root: str) -> bytes:
-    return frame.moved(root + frame.folder.removeprefix(folder)).serialize()

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.metadata_mirror.folder import (
     MirrorFolder,
     borrowed,
     object_store_parts,
 )
-from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.rust_core import ERRORS
 
 if TYPE_CHECKING:
@@ -33,16 +31,8 @@ _RECENT_S = 60.0
 class MirroredWrite:
     """The rows of one writer: held until it is known that they are few, then written at once."""
 
-    def __init__(
-        self,
-        table: Table,
-        files: ObjectFiles,
-        snapshots: FollowedSnapshots,
-        user: str,
-        commutes: bool,
-    ) -> None:
-        self._table, self._files, self._snapshots, self._user = table, files, snapshots, user
-        self._commutes = commutes
+    def __init__(self, table: Table, user: str, commutes: bool) -> None:
+        self._table, self._user, self._commutes = table, user, commutes
         self._size = 0
         self._resources = ExitStack()
         self._folder: MirrorFolder | None = None
@@ -57,13 +47,12 @@ class MirroredWrite:
         `table` has the options of writers. `commutes`: the order of commits does not change its
         rows, so the sequence numbers of its rows may be those of another writer.
         """
-        found = object_store_parts(table)
         appends = table.bucket == -1 and not table.primary_key
-        if found is None or not (appends or table.bucket > 0) or table.crosses_partitions:
+        if not (appends or table.bucket > 0) or table.crosses_partitions:
             return None
         if any(name.startswith("data-file.external-paths") for name in table.options):
             return None
-        return cls(table, *found, user, commutes)
+        return None if object_store_parts(table) is None else cls(table, user, commutes)
 
     def take(self, rows: pa.RecordBatch) -> bool:
         """Hold or write rows; False if those that are held are too many by now."""
@@ -101,7 +90,7 @@ class MirroredWrite:
     def _open(self) -> bool:
         """Open the core's writer on a local folder; False if the table has no snapshot to hold."""
         table = self._table
-        folder = self._resources.enter_context(borrowed(self._files, table.root, table.schema))
+        folder = self._resources.enter_context(borrowed(table))
         if table.bucket > 0 and not self._hold_newest(folder):
             return False
         folder.delete([name for name in folder.names() if not name.startswith("manifest/")])
@@ -111,15 +100,12 @@ class MirroredWrite:
         return True
 
     def _hold_newest(self, folder: MirrorFolder) -> bool:
+        snapshots = self._table.snapshots
         if not self._commutes:
             # It also probes for newer ones.
-            self._snapshots.verify()
-        newest = self._snapshots.latest_id(_RECENT_S)
-        texts = newest and self._snapshots.texts(newest, newest)
-        if not texts:
-            return False
-        folder.hold(texts, True, peer_folders=self._snapshots.peer_folders)
-        return True
+            snapshots.verify()
+        newest = snapshots.latest_id(_RECENT_S)
+        return newest is not None and folder.hold(newest, newest)
 
     def _upload(self) -> None:
         assert self._folder is not None

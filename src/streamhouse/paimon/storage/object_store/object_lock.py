@@ -9,12 +9,12 @@ import json
 import logging
 import os
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from streamhouse.background import RepeatedStep
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
@@ -122,26 +122,20 @@ class _HeldObject:
         self._objects, self._path, self._holder = objects, path, holder
         self._etag: str | None = etag
         self._renewed = time.monotonic()
-        self._ended = threading.Event()
-        self._lock = threading.Lock()
-        self._timer = threading.Timer(_RENEW_S, self._renew)
-        self._timer.daemon = True
-        self._timer.start()
+        self._renewal = RepeatedStep(self._renew, "streamhouse-lock", _RENEW_S)
 
     def release(self) -> bool:
         """Delete the lock object; returns whether it was held without interruption."""
-        self._ended.set()
-        self._timer.cancel()
-        with self._lock:
-            fresh = time.monotonic() - self._renewed < LEASE_S
-            try:
-                if self._etag is None or not (fresh or self._still_ours()):
-                    return False
-                return self._objects.delete_object(self._path, self._etag) or (
-                    self._still_ours() and self._objects.delete_object(self._path, self._etag)
-                )
-            except StreamhouseError as error:
-                _LOG.warning("the lock %s stays until its lease ends: %s", self._path, error)
+        self._renewal.stop()
+        fresh = time.monotonic() - self._renewed < LEASE_S
+        try:
+            if self._etag is None or not (fresh or self._still_ours()):
+                return False
+            return self._objects.delete_object(self._path, self._etag) or (
+                self._still_ours() and self._objects.delete_object(self._path, self._etag)
+            )
+        except StreamhouseError as error:
+            _LOG.warning("the lock %s stays until its lease ends: %s", self._path, error)
         return True
 
     def _still_ours(self) -> bool:
@@ -162,15 +156,10 @@ class _HeldObject:
         except (ValueError, KeyError, TypeError):
             return False
 
-    def _renew(self) -> None:
-        while not self._ended.is_set():
-            with self._lock:
-                if self._ended.is_set():
-                    return
-                try:
-                    if not self._still_ours():
-                        return
-                    self._renewed = time.monotonic()
-                except StreamhouseError as error:
-                    _LOG.info("the lock %s was not renewed: %s", self._path, error)
-            self._ended.wait(_RENEW_S)
+    def _renew(self) -> float:
+        try:
+            if self._still_ours():
+                self._renewed = time.monotonic()
+        except StreamhouseError as error:
+            _LOG.info("the lock %s was not renewed: %s", self._path, error)
+        return _RENEW_S

@@ -8,6 +8,7 @@ enough in nearly all cases; only where it exceeds the type are rows added up key
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -127,7 +128,7 @@ class SumLimits:
             bounds = self._bounds + added
         limits = self._exceeding(bounds)
         if limits:
-            _SumsByKey(self._table, [] if self._alone else self._files(), limits).check(new)
+            self._check_by_key(new, limits)
         self._bounds = bounds
 
     def committed(self) -> None:
@@ -201,57 +202,52 @@ class SumLimits:
         """The columns with a sum that may exceed its limit, with these limits."""
         return {name: limit for name, limit in self._limits.items() if bounds[name] > limit}
 
-
-class _SumsByKey:
-    """Computes, key by key, the sums of some columns after a commit.
-
-    `files` are those of the newest snapshot.
-    """
-
-    def __init__(
-        self, table: Table, files: Sequence[SplitFrame], limits: Mapping[str, int]
-    ) -> None:
-        self._table = table
-        self._limits = limits
-        self._keys = list(table.primary_key)
-        self._columns = [*self._keys, *limits]
-        self._files = files
-        self._merged: dict[BucketId, list[bytes]] = defaultdict(list)
-        for split in table.splits() if files else ():
-            self._merged[SplitFrame.parse(split).bucket_id].append(split)
-
-    def check(self, new: Sequence[NewFiles]) -> None:
-        folders = {name: folder for folder, name in data_files(self._table, self._table.location)}
-        written: dict[BucketId, list[pa.Table]] = defaultdict(list)
+    def _check_by_key(self, new: Sequence[NewFiles], limits: Mapping[str, int]) -> None:
+        """Raise `TableError` if a key's sum in one of these columns would exceed its limit."""
+        frames = [] if self._alone else self._files()
+        merged: dict[BucketId, list[bytes]] = defaultdict(list)
+        for split in self._table.splits() if frames else ():
+            merged[SplitFrame.parse(split).bucket_id].append(split)
+        files = data_files(self._table.files, self._table.location)
+        folders = {name: folder for folder, name in files}
+        written: dict[BucketId, list[bytes]] = defaultdict(list)
         for message in new:
-            for file in message.files:
-                split = message.split(file, folders.get(file.name, ""))
-                written[message.bucket_id].append(self._read([split.serialize()], row_kind=True))
-        for bucket_id, changes in written.items():
-            self._check_bucket(bucket_id, changes)
+            written[message.bucket_id] += [
+                message.split(file, folders.get(file.name, "")).serialize()
+                for file in message.files
+            ]
+        for bucket_id, added in written.items():
+            recent = [
+                part.serialize()
+                for frame in frames
+                if frame.bucket_id == bucket_id
+                for part in frame.on_levels(0).each_written()
+            ]
+            self._check_bucket(added, recent, merged[bucket_id], limits)
 
-    def _check_bucket(self, bucket_id: BucketId, changes: list[pa.Table]) -> None:
-        touched = KeySet(pa.concat_tables(changes).select(self._keys))
-        recent = [
-            self._read([group.serialize()], touched, row_kind=True)
-            for frame in self._files
-            if frame.bucket_id == bucket_id
-            for group in frame.on_levels(0).each_written()
-        ]
-        merged = self._read(self._merged[bucket_id], touched)
-        hidden = hides_new_rows(self._table)
-        for name, limit in self._limits.items():
-            current = values_by_key([merged], self._keys, name)
-            added = values_by_key(recent, self._keys, name)
-            for key, values in values_by_key(changes, self._keys, name).items():
-                parts, base = added.get(key, []), 0
+    def _check_bucket(
+        self,
+        added: Sequence[bytes],
+        recent: Sequence[bytes],
+        merged: Sequence[bytes],
+        limits: Mapping[str, int],
+    ) -> None:
+        """Check the keys of the files that are `added` to a bucket.
+
+        `recent` are its files of level 0, `merged` all its splits.
+        """
+        keys = list(self._table.primary_key)
+        read = partial(self._table.rows, [*keys, *limits])
+        changes = [read(splits=[split], row_kind=True) for split in added]
+        touched = KeySet(pa.concat_tables(changes).select(keys))
+        uncompacted = [touched.rows(read(splits=[split], row_kind=True)) for split in recent]
+        rows, hidden = touched.rows(read(splits=merged)), hides_new_rows(self._table)
+        for name, limit in limits.items():
+            current = values_by_key([rows], keys, name)
+            before = values_by_key(uncompacted, keys, name)
+            for key, values in values_by_key(changes, keys, name).items():
+                parts, base = before.get(key, []), 0
                 # A key that has only retractions has no merged row.
                 if key in current:
                     base = sum(current[key]) - (0 if hidden else sum(parts))
                 check_sum(self._table, name, key, [base, *parts, *values], limit)
-
-    def _read(
-        self, splits: Sequence[bytes], keys: KeySet | None = None, row_kind: bool = False
-    ) -> pa.Table:
-        rows = self._table.rows(self._columns, splits=splits, row_kind=row_kind)
-        return rows if keys is None else keys.rows(rows)

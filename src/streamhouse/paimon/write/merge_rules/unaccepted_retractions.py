@@ -20,6 +20,7 @@ from streamhouse.paimon.schema.options import bucket_options
 from streamhouse.source import ROW_KIND, with_kinds
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
+    group_sequence_fields,
     ignores_retractions,
     merge_function,
 )
@@ -88,10 +89,10 @@ def takes_upserts(table: Table) -> bool:
         return not _keeps_replaced(table)
     if not table.primary_key or _engine(table) not in ("first-row", "partial-update"):
         return False
-    if _has_aggregates(table):
+    if any(key.endswith("aggregate-function") for key in options):
         return False
     # With `input` the changelog is what was written, and sequence groups can be retracted.
-    return not (options.get("changelog-producer") == "input" and _has_sequence_groups(table))
+    return not (options.get("changelog-producer") == "input" and group_sequence_fields(options))
 
 
 def filters_retractions(table: Table) -> bool:
@@ -148,7 +149,9 @@ class RetractionFilter:
         self._table = table
         self._ignores = table.options.get(_IGNORE, "").lower() == "true"
         self._removes = table.options.get(_REMOVE, "").lower() == "true"
-        self._retracts_groups = _engine(table) == "partial-update" and _has_sequence_groups(table)
+        self._retracts_groups = _engine(table) == "partial-update" and bool(
+            group_sequence_fields(table.options)
+        )
         self._crosses = table.crosses_partitions
         self._upserting = takes_upserts(table)
 
@@ -224,11 +227,3 @@ def _keeps_replaced(table: Table) -> bool:
         for column in table.columns
         if column.name not in keys and not ignores_retractions(options, column.name)
     )
-
-
-def _has_aggregates(table: Table) -> bool:
-    return any(key.endswith("aggregate-function") for key in table.options)
-
-
-def _has_sequence_groups(table: Table) -> bool:
-    return any(key.endswith(".sequence-group") for key in table.options)
