@@ -152,6 +152,15 @@ class Feed(ABC):
         kept = self.kept.table
         return None if kept is None else kept.select(self.schema.names)
 
+    def inserts(self, snapshot: int) -> tuple[int, Iterable[pa.RecordBatch]]:
+        """All rows as `+I`: the kept ones, else those of the table as of `snapshot`.
+
+        And how many records there are. Raises `DataLossError` if the snapshot has expired, also
+        while the batches are read.
+        """
+        rows = self.rows
+        return (0, ()) if rows is None else (rows.num_rows, as_inserts(rows).to_batches())
+
     @property
     @abstractmethod
     def incarnation(self) -> str:

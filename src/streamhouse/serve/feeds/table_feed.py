@@ -215,13 +215,16 @@ class TableFeed(Feed):
         columns = [*self._columns, *(name for name in key if name not in self._columns)]
         return self._read(snapshot, columns).sort_by([(name, "ascending") for name in key])
 
+    def inserts(self, snapshot: int) -> tuple[int, Iterable[pa.RecordBatch]]:
+        if self.kept.table is not None or not snapshot:
+            return super().inserts(snapshot)
+        batches = self.shown.read(self._columns, snapshot=snapshot)
+        inserts = (as_inserts(batch.select(self._columns)) for batch in batches)
+        return self._table.snapshot(snapshot).total_record_count or 0, inserts
+
     def _all_rows(self, latest: int) -> FeedChange:
         self._seen = latest
-        batches = (
-            as_inserts(batch.select(self._columns))
-            for batch in self.shown.read(self._columns, snapshot=latest)
-        )
-        return self._change(latest, True, None, batches)
+        return self._change(latest, True, None, self.inserts(latest)[1])
 
     def _next_rows(self, next_id: int) -> FeedChange:
         kind = self._table.snapshot(next_id).commit_kind
