@@ -12,7 +12,14 @@ from sqlglot import exp
 
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Limits, bounded_reader
-from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
+from streamhouse.errors import (
+    DataLossError,
+    LimitError,
+    NoSpaceError,
+    OptionError,
+    TableError,
+    is_full,
+)
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.output import ReadResult, RowsOrigin, RowsRequest
@@ -94,17 +101,23 @@ def read_rows(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
 
 
 def read_if_small(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
-    """As `read_rows`, within small limits; None if they are exceeded.
+    """As `read_rows`, within the limits of a thread of the server; None if they are exceeded.
 
-    Rows that the client has already (`RowsRequest.known_etags`) are never too many.
+    Only for requests without a client's SQL text. Rows that the client has already
+    (`RowsRequest.known_etags`) are never too many. Deletes the target's file unless it succeeds.
+    Raises errors unchanged, but `NoSpaceError` if a disk is full.
     """
-    small_target = replace(request.target, max_bytes=_SMALL_BYTES)
+    target = replace(request.target, max_bytes=_SMALL_BYTES)
+    small = replace(request, target=target, limits=_SMALL, small_only=True)
     try:
-        return read_rows(
-            warehouse, replace(request, target=small_target, limits=_SMALL, small_only=True)
-        )
-    except (_LargeError, LimitError):
-        return None
+        return read_rows(warehouse, small)
+    except BaseException as error:
+        target.delete()
+        if isinstance(error, _LargeError | LimitError):
+            return None
+        if is_full(error):
+            raise NoSpaceError from None
+        raise
 
 
 class _LargeError(Exception):
