@@ -144,7 +144,7 @@ def _compare_states(
     old, new = feed.state_at(start.snapshot), target.state
     if new is None:
         raise DataLossError(f"the rows of {encoder.name} are not in memory")
-    changes = feed.kept.differ.by_key(old, new, feed.primary_key)
+    changes = feed.differ.by_key(old, new, feed.primary_key)
     visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
     subject = _subject(encoder.name, start)
     # An updated row counts twice, as -U and as +U.

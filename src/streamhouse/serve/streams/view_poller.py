@@ -78,7 +78,7 @@ class PollResult:
     """The result of a poll.
 
     `events` have the changes up to `commit`, or with `full` all rows at it; None if they are more
-    than a stream may send. `state` is `Feed.kept.table`.
+    than a stream may send. `state` is `Feed.kept`.
     """
 
     commit: StreamPosition
@@ -321,7 +321,7 @@ class ViewPoller:
             events = None
         if events is not None and not full and not row_count(events):
             events = ()
-        result = PollResult(commit, feed.schema, feed.kept.table, events, full)
+        result = PollResult(commit, feed.schema, feed.kept, events, full)
         self._on_result(result)
         self._seen = result
 
