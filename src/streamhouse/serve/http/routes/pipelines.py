@@ -109,13 +109,7 @@ _CHANGED: dict[str, Any] = {
 )
 async def pipelines(request: Request) -> Any:
     """All pipelines of the warehouse, running and ended, with their throughput and lag."""
-    parts = state(request)
-
-    def all_of_them() -> dict[str, Any]:
-        parts.runner.record_ended()
-        return {"pipelines": parts.pipelines.all()}
-
-    return await read(request, all_of_them)
+    return {"pipelines": await read(request, state(request).pipelines.all)}
 
 
 @router.get(
@@ -252,7 +246,6 @@ async def log(
 
 
 def _find(request: Request, name: str) -> dict[str, Any]:
-    state(request).runner.record_ended()
     record: dict[str, Any] = state(request).pipelines.find(name)
     return record
 
