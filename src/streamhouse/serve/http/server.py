@@ -8,14 +8,19 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn, cast
 
 import uvicorn
 from fastapi import FastAPI
 
 from streamhouse.errors import OptionError
 from streamhouse.serve.access_log import LOGGER, logging_to_stderr
-from streamhouse.serve.http.connections import SilentConnections, WebSocketConnection, http_protocol
+from streamhouse.serve.http.connections import (
+    HttpConnection,
+    SilentConnections,
+    WebSocketConnection,
+)
 from streamhouse.serve.settings import ServerSettings
 
 HANDSHAKE_S = 10.0
@@ -243,7 +248,7 @@ def serve(
     handshakes = None if settings.tls is None else TlsHandshakes(settings.tls, silent)
     config = uvicorn.Config(
         app,
-        http=http_protocol(limits, silent),
+        http=cast("type[HttpConnection]", partial(HttpConnection, limits, silent)),
         ws=WebSocketConnection,
         ws_max_size=_MAX_MESSAGE,
         ws_per_message_deflate=False,
