@@ -13,9 +13,7 @@ from starlette.responses import Response
 from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.http.access_control import MayRead, MayRun, check_body
-from streamhouse.serve.http.models import error_responses
-from streamhouse.serve.http.routes.parameters import KNOWN_PARAMETERS, state
-from streamhouse.serve.pipelines.models import (
+from streamhouse.serve.http.models import (
     GraphModel,
     InvalidScript,
     PipelineBody,
@@ -24,7 +22,9 @@ from streamhouse.serve.pipelines.models import (
     ScriptBody,
     StartBody,
     ValidScript,
+    error_responses,
 )
+from streamhouse.serve.http.routes.parameters import KNOWN_PARAMETERS, state
 from streamhouse.serve.pipelines.runner import Runner
 from streamhouse.serve.settings import ServerSettings
 from streamhouse.serve.tokens import RUN, Scope
