@@ -9,7 +9,7 @@ import ssl
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -219,19 +219,15 @@ class HttpServer(uvicorn.Server):
         if self._handshakes is not None:
             self._handshakes.close()
         # End the streams first, while their connections are still open.
-        end: Callable[[], Any] = self.config.app.state.end  # type: ignore[union-attr]
+        parts = self.config.app.state  # type: ignore[union-attr]
         try:
             async with asyncio.timeout(_STREAMS_S):
-                await end()
-                await self._wait_for_streams()
+                await parts.hub.close()
+                while parts.streams:
+                    await asyncio.sleep(0.01)
         except TimeoutError:
             LOGGER.warning("some clients were disconnected: they read nothing of their responses")
         await super().shutdown(sockets)
-
-    async def _wait_for_streams(self) -> None:
-        """Wait until all streams have ended."""
-        while self.config.app.state.streams:  # type: ignore[union-attr]
-            await asyncio.sleep(0.01)
 
 
 def serve(

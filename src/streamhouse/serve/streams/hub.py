@@ -65,7 +65,10 @@ class Hub:
         return await self._channel(view, client).subscribe(position, client)
 
     async def close(self) -> None:
-        """End all subscriptions and poller threads; waits at most a second for the threads."""
+        """End all subscriptions and poller threads; waits at most a second for the threads.
+
+        There are no new ones afterwards. A second call does nothing.
+        """
         self._stopping.set()
         channels = list(self._channels.values())
         for channel in channels:
