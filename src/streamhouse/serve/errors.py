@@ -89,26 +89,21 @@ def install(app: FastAPI, warehouse: str) -> None:
     `serve.http.middleware` handles all other exceptions.
     """
 
-    async def handle_error(connection: HTTPConnection, error: Exception) -> Response:
+    async def respond(connection: HTTPConnection, error: Exception) -> Response:
+        match error:
+            case HTTPException():
+                return _status_problem(connection, error).response()
+            case RequestValidationError() | WebSocketRequestValidationError():
+                return Problem("invalid", _validation_message(list(error.errors()))).response()
         problem = problem_of(error, warehouse)
         if problem.code == "failed":
             path = printable(connection.scope["path"])
             _log.error("%s failed: %s", path, hide_secrets(str(error)))
         return problem.response()
 
-    async def handle_http_error(connection: HTTPConnection, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return _status_problem(connection, error).response()
-
-    async def handle_validation_error(connection: HTTPConnection, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError | WebSocketRequestValidationError)
-        return Problem("invalid", _validation_message(list(error.errors()))).response()
-
-    app.add_exception_handler(Problem, handle_error)
-    app.add_exception_handler(errors.StreamhouseError, handle_error)
-    app.add_exception_handler(HTTPException, handle_http_error)
-    app.add_exception_handler(RequestValidationError, handle_validation_error)
-    app.add_exception_handler(WebSocketRequestValidationError, handle_validation_error)
+    invalid = (RequestValidationError, WebSocketRequestValidationError)
+    for kind in (Problem, errors.StreamhouseError, HTTPException, *invalid):
+        app.add_exception_handler(kind, respond)
 
 
 def _status_problem(connection: HTTPConnection, error: HTTPException) -> Problem:

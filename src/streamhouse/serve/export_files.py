@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from streamhouse.durable_files import sync_folder
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
+from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.queries.output import OutputTarget, RowsOrigin, RowsRequest, write_export
 from streamhouse.serve.queries.view_rows import RowsSource, cast_rows
@@ -142,14 +143,6 @@ class ExportStopped(Exception):
     """The export was stopped while it wrote; the old file is unchanged."""
 
 
-class ProgressListener(Protocol):
-    """Receives an export's progress; see `streamhouse.runtime.batch.progress_line.ProgressLine`."""
-
-    def part(self, name: str, total: int | None) -> None: ...
-
-    def advance(self, rows: int) -> None: ...
-
-
 @dataclass(frozen=True)
 class ExportedFile:
     """A file that was written; `snapshot` is None before the first commit."""
@@ -185,7 +178,7 @@ class Exporter:
         self.path = folder / f"{name}.{format.value}"
         _make_folder(folder)
 
-    def write(self, progress: ProgressListener) -> ExportedFile | None:
+    def write(self, progress: ProgressLine) -> ExportedFile | None:
         """Replace the file with the current rows; None if it has them already.
 
         Raises `ExportStopped`, and `TableError`, `SqlError` or `DataLossError` if the rows cannot
@@ -206,7 +199,7 @@ class Exporter:
                 return done
         raise AssertionError("the last attempt returns or raises")
 
-    def _replace(self, extract: Extract, progress: ProgressListener) -> ExportedFile:
+    def _replace(self, extract: Extract, progress: ProgressLine) -> ExportedFile:
         began, count = time.monotonic(), 0
 
         def step(rows: int) -> None:

@@ -91,6 +91,11 @@ def rows_of(event: StreamEvent) -> list[dict[str, Any]]:
     return rows
 
 
+def snapshot_of(event: StreamEvent) -> int | None:
+    snapshot: int | None = json.loads(event.data)["snapshot"]
+    return snapshot
+
+
 class Client:
     """Replays events; fails if one contradicts the events before it.
 

@@ -31,7 +31,7 @@ def batch(kinds: list[str], **columns: Any) -> pa.RecordBatch:
 
 def changes(rows: pa.RecordBatch, settings: StreamSettings = SETTINGS) -> tuple[StreamEvent, ...]:
     encoder = StreamEncoder("it", settings)
-    return encoder.events("changes", COMMIT, encoder.chunks([rows], "it"))
+    return encoder.events("changes", COMMIT, [rows], "it")
 
 
 def test_sse_and_websocket_encoding() -> None:
@@ -87,9 +87,9 @@ def test_wide_rows_are_split_by_size() -> None:
     assert all(len(part.data) < 3 * settings.part_bytes for part in parts)
 
 
-def test_small_chunks_are_joined() -> None:
+def test_small_batches_are_joined() -> None:
     pieces = [batch(["+I"], n=[number]) for number in range(100)]
-    (event,) = ENCODER.events("snapshot", COMMIT, ENCODER.chunks(pieces, "it"))
+    (event,) = ENCODER.events("snapshot", COMMIT, pieces)
     assert [row["n"] for row in json.loads(event.data)["rows"]] == list(range(100))
 
 
@@ -107,25 +107,25 @@ def test_nested_values_in_parts() -> None:
 
 
 def test_an_event_without_rows() -> None:
-    (event,) = ENCODER.events("snapshot", StreamPosition.of("table", 0, 0), ())
+    (event,) = ENCODER.events("snapshot", StreamPosition.of("table", 0, 0))
     assert json.loads(event.data) == {"snapshot": None, "time": None, "rows": [], "more": False}
 
 
 def test_an_updated_row_counts_once() -> None:
     kinds = ["-U", "+U", "-D", "+I"]
-    (chunk,) = ENCODER.chunks([batch(kinds, n=[1, 2, 3, 4])], "it")
-    assert (chunk.rows, chunk.changed) == (4, 3)
+    (event,) = changes(batch(kinds, n=[1, 2, 3, 4]))
+    assert (event.rows, event.changed) == (4, 3)
 
 
 def test_too_many_rows_error_names_alternatives() -> None:
     rows = batch(["+I"] * 11, n=list(range(11)))
     with pytest.raises(TooLargeError, match="it has more than 10 rows.*last_id=latest"):
-        StreamEncoder("it", StreamSettings(max_rows=10)).chunks([rows], "it")
+        changes(rows, StreamSettings(max_rows=10))
 
 
 def test_encoding_stops_with_the_server() -> None:
     with pytest.raises(EncodingStopped):
-        StreamEncoder("it", SETTINGS, lambda: True).chunks([batch(["+I"], n=[1])], "it")
+        StreamEncoder("it", SETTINGS, lambda: True).events("x", COMMIT, [batch(["+I"], n=[1])])
 
 
 def test_heartbeats_and_overflows() -> None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamhouse.errors import DataLossError, OptionError, TableError
+from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.serve.export_files import ExportedFile, Exporter, ExportStopped, Extract
 from streamhouse.serve.formats import row_formats
 from streamhouse.serve.formats.row_formats import RowFormat
@@ -41,10 +42,11 @@ FULL = (
 EMPTY = (2, *[None] * (len(TYPES) - 1))
 
 
-class Shown:
+class Shown(ProgressLine):
     """A progress that remembers."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.parts: list[tuple[str, int | None]] = []
         self.rows = 0
 

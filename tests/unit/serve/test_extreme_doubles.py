@@ -17,6 +17,7 @@ from tests.waiting import DEADLINE_S
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
+from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.serve.export_files import Exporter, Extract
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.sql.plan import Column
@@ -106,11 +107,8 @@ def test_responses_and_streams(serve: Any, shop: Any, extremes: str) -> None:
 
 @pytest.mark.parametrize("form", [RowFormat.JSON, RowFormat.CSV])
 def test_exports(shop: Any, extremes: str, tmp_path: Path, form: RowFormat) -> None:
-    class Silent:
-        def part(self, name: str, total: int | None) -> None: ...
-        def advance(self, rows: int) -> None: ...
-
-    done = Exporter(partial(Extract, shop.warehouse, extremes), "e", form, tmp_path).write(Silent())
+    exporter = Exporter(partial(Extract, shop.warehouse, extremes), "e", form, tmp_path)
+    done = exporter.write(ProgressLine())
     assert done is not None
     text = done.path.read_bytes().decode()
     check(parsed(text)["rows"] if form is RowFormat.JSON else from_csv(text))

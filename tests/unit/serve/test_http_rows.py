@@ -20,7 +20,8 @@ from tests.unit.serve.test_view_feed import keep
 from tests.waiting import DEADLINE_S, until
 
 from streamhouse.paimon.catalog.views import Views
-from streamhouse.serve.queries import executor, worker
+from streamhouse.serve.queries import executor, view_rows
+from streamhouse.serve.queries.output import OutputTarget
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
 from streamhouse.sql.schema_changes import AddColumn
@@ -415,7 +416,7 @@ def test_columns_that_differ_only_by_case(serve: Any, shop: Any) -> None:
 def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reading thread continues after the disconnect; its file is deleted."""
     begun, go, ended = threading.Event(), threading.Event(), threading.Event()
-    small = worker.read_if_small
+    small = view_rows.read_if_small
 
     def slow(warehouse: Any, asked: Any) -> Any:
         begun.set()
@@ -429,13 +430,13 @@ def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.M
     server = serve()
     folder = Path(server.app.state.queries._folder)
     cancelled = threading.Event()
-    deleted = worker.delete_output
+    deleted = OutputTarget.delete
 
-    def delete(request: Any) -> None:
-        deleted(request)
+    def delete(target: OutputTarget) -> None:
+        deleted(target)
         cancelled.set()
 
-    monkeypatch.setattr(executor, "delete_output", delete)
+    monkeypatch.setattr(OutputTarget, "delete", delete)
     with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as client:
         client.sendall(f"GET /views/{sales} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert begun.wait(DEADLINE_S)

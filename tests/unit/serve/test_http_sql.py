@@ -299,7 +299,7 @@ def test_killed_query_leaves_no_file_or_process(
     written.write_text("half an answer")
     monkeypatch.setattr(queries, "path", lambda: str(written))
     # As one that neither ends nor hears of its time being over.
-    os.kill(worker.pid, signal.SIGSTOP)
+    os.kill(worker._process.pid, signal.SIGSTOP)
     assert "took longer than 1 s" in problem(server.sql("SELECT 2 AS n"), 413, "too_large")
     assert not written.exists()
     until(lambda: not spilled.exists())
@@ -308,6 +308,6 @@ def test_killed_query_leaves_no_file_or_process(
 def test_worker_that_died_while_idle_is_replaced(serve: Any, sales: str) -> None:
     server = serve(query_s=DEADLINE_S)
     (worker,) = idle(server)
-    os.kill(worker.pid, signal.SIGKILL)
+    os.kill(worker._process.pid, signal.SIGKILL)
     until(lambda: not worker.alive)
     assert server.sql("SELECT 2 AS n").json()["rows"] == [{"n": 2}]

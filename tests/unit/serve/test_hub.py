@@ -20,6 +20,7 @@ from tests.unit.serve.streams import (
     open_view,
     rows_of,
     run,
+    snapshot_of,
     stats,
     take_until,
     until,
@@ -40,14 +41,14 @@ def test_initial_rows_then_each_change(shop: Any) -> None:
         async with a_hub(shop) as hub:
             reader = await hub.subscribe(SALES)
             first = await following(reader)
-            assert (first.kind, first.snapshot) == ("snapshot", 1)
+            assert (first.kind, snapshot_of(first)) == ("snapshot", 1)
             assert rows_of(first) == [
                 {"rowkind": "+I", "country": "Chad", "orders": 1, "revenue": 1.5},
                 {"rowkind": "+I", "country": "Peru", "orders": 2, "revenue": 2.5},
             ]
             last = shop.write(table, ("Chad", 3, 1.5))
             second = await following(reader)
-            assert (second.kind, second.snapshot) == ("changes", last)
+            assert (second.kind, snapshot_of(second)) == ("changes", last)
             assert [row["rowkind"] for row in rows_of(second)] == ["-U", "+U"]
             assert second.id is not None and second.id.startswith(f"{last}-")
             assert reader.last_id == second.id
@@ -86,7 +87,7 @@ def test_new_subscriber_gets_all_earlier_commits(shop: Any) -> None:
             for number in range(1, 5):
                 last = shop.write(table, ("Chad", number, 1.0))
                 event = await following(await hub.subscribe(SALES))
-                assert (event.kind, event.snapshot) == ("snapshot", last)
+                assert (event.kind, snapshot_of(event)) == ("snapshot", last)
                 assert rows_of(event)[0]["orders"] == number
 
     run(work())
@@ -123,7 +124,7 @@ def test_append_table_sends_each_commit(shop: Any) -> None:
                 shop.write(table, (number, "fig", None))
             last = shop.warehouse.table(table).latest_snapshot_id()
             taken = await take_until(client, reader, at(last))
-            assert [event.snapshot for event in taken] == [2, 3, 4, 5, 6]
+            assert [snapshot_of(event) for event in taken] == [2, 3, 4, 5, 6]
             shop.overwrite(table, (9, "pea", None))
             await take_until(client, reader, at(last + 1))
             assert client.rows == [(9, "pea", None)]
@@ -212,7 +213,7 @@ def test_commit_without_changes_sends_no_event_but_advances_the_id(shop: Any) ->
             first = await following(reader)
             last = shop.write(table, ("Chad", 1, 1.0))
             beats = [await following(reader)]
-            while beats[-1].snapshot != last:
+            while snapshot_of(beats[-1]) != last:
                 beats.append(await following(reader))
             assert {event.kind for event in beats} == {"heartbeat"}
             assert beats[-1].id != first.id and reader.last_id == beats[-1].id

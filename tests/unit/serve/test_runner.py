@@ -44,7 +44,6 @@ class Server:
         self.statuses = Statuses(self.options)
 
     def look(self, name: str) -> Pipeline:
-        self.runner.record_ended()
         return Pipelines(self.options).find(name)
 
     def until(self, name: str, what: Callable[[Pipeline], Any]) -> Pipeline:
@@ -64,7 +63,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made = Server(tmp_path / "warehouse")
     made.folder.mkdir()
     yield made
-    for child in made.runner._children.values():
+    for child in list(made.runner._children.values()):
         child.kill()
         child.wait(DEADLINE_S)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -110,11 +110,11 @@ def test_scripts_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with_checks(tmp_path, work)
 
 
-def test_a_cancelled_start_keeps_its_socket_until_it_is_passed_on(tmp_path: Path) -> None:
-    """Otherwise the process gets what then has its number: the socket of another request."""
+def test_a_cancelled_start_keeps_its_pipe_until_it_is_passed_on(tmp_path: Path) -> None:
+    """Otherwise the process gets what then has its number: the pipe of another request."""
     forking, cancelled, numbers = threading.Event(), threading.Event(), list[int]()
 
-    def fork(run: object, end: socket.socket, *setup: object) -> None:
+    def fork(run: object, end: Connection, *setup: object) -> None:
         forking.set()
         cancelled.wait(DEADLINE_S)
         numbers.append(end.fileno())

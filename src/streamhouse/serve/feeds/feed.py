@@ -69,42 +69,6 @@ class FeedMemory:
             self._bytes_by_feed.pop(feed, None)
 
 
-class KeptRows:
-    """The rows of the last poll of `name`, and DuckDB to compare them; not thread-safe."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.differ = Differ()
-        self.table: pa.Table | None = None
-        """With all columns that the next comparison needs; None for an append-only table."""
-        self.memory = FeedMemory()
-        """The memory limit that all feeds of a server share; else unlimited."""
-
-    def collect(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-        """The next state; raises `TooLargeError` if it alone exceeds the memory limit."""
-        return self.memory.collect(batches, schema, self._name)
-
-    def replace(self, table: pa.Table, key: Sequence[str], first: bool) -> tuple[pa.Table, bool]:
-        """Keep the next state; returns the changes since the former one, by its key if it has one.
-
-        Then, whether these are all rows: of the `first` state, or of one with other columns. Raises
-        `BusyError` if it does not fit beside the tables of other feeds.
-        """
-        self.memory.reserve(self, table.nbytes, self._name)
-        former, self.table = self.table, table
-        if first or former is None or former.schema != table.schema:
-            return as_inserts(table), True
-        if key:
-            return self.differ.by_key(former, table, key), False
-        return self.differ.by_row(former, table), False
-
-    def close(self) -> None:
-        """Free the memory."""
-        self.memory.release(self)
-        self.table = None
-        self.differ.close()
-
-
 @dataclass(frozen=True)
 class FeedChange:
     """The result of one poll.
@@ -127,8 +91,12 @@ class Feed(ABC):
 
     def __init__(self, identifier: str) -> None:
         self.identifier = identifier
-        self.kept = KeptRows(identifier)
-        """The rows of the last poll; none for an append-only table."""
+        self.kept: pa.Table | None = None
+        """The rows of the last poll, with all columns that the next comparison needs; None for an
+        append-only table."""
+        self.differ = Differ()
+        self.memory = FeedMemory()
+        """The memory limit that all feeds of a server share; else unlimited."""
         self.limits: Limits | None = None
         """Of each computation of a view."""
         self.computations: ViewComputations | None = None
@@ -149,8 +117,16 @@ class Feed(ABC):
     @property
     def rows(self) -> pa.Table | None:
         """The kept rows, with the columns of the `schema`; None for an append-only table."""
-        kept = self.kept.table
-        return None if kept is None else kept.select(self.schema.names)
+        return None if self.kept is None else self.kept.select(self.schema.names)
+
+    def inserts(self, snapshot: int) -> tuple[int, Iterable[pa.RecordBatch]]:
+        """All rows as `+I`: the kept ones, else those of the table as of `snapshot`.
+
+        And how many records there are. Raises `DataLossError` if the snapshot has expired, also
+        while the batches are read.
+        """
+        rows = self.rows
+        return (0, ()) if rows is None else (rows.num_rows, as_inserts(rows).to_batches())
 
     @property
     @abstractmethod
@@ -172,7 +148,7 @@ class Feed(ABC):
     def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
         """Make the next poll return the changes after `snapshot`.
 
-        `state` is `kept.table` at that snapshot.
+        `state` is `kept` at that snapshot.
         """
 
     @abstractmethod
@@ -190,7 +166,29 @@ class Feed(ABC):
 
     def close(self) -> None:
         """Free all memory; the feed cannot be used afterwards."""
-        self.kept.close()
+        self.memory.release(self)
+        self.kept = None
+        self.differ.close()
+
+    def _collect(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+        """The rows of the next state; `TooLargeError` if they alone exceed the memory limit."""
+        return self.memory.collect(batches, schema, self.identifier)
+
+    def _replace_state(
+        self, table: pa.Table, key: Sequence[str], first: bool
+    ) -> tuple[pa.Table, bool]:
+        """Keep the next state; returns the changes since the former one, by its key if it has one.
+
+        Then, whether these are all rows: of the `first` state, or of one with other columns. Raises
+        `BusyError` if it does not fit beside the tables of other feeds.
+        """
+        self.memory.reserve(self, table.nbytes, self.identifier)
+        former, self.kept = self.kept, table
+        if first or former is None or former.schema != table.schema:
+            return as_inserts(table), True
+        if key:
+            return self.differ.by_key(former, table, key), False
+        return self.differ.by_row(former, table), False
 
 
 def as_inserts(rows: Rows) -> Rows:

@@ -97,7 +97,7 @@ class TableFeed(Feed):
         return True
 
     def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
-        self._seen, self.kept.table = snapshot, state
+        self._seen, self.kept = snapshot, state
 
     def store_progress(self, change: FeedChange) -> None:
         if self._progress is not None:
@@ -111,7 +111,7 @@ class TableFeed(Feed):
             return
         self._seen = next_id - 1
         if self.primary_key:
-            self.kept.table = self.state_at(self._seen)
+            self.kept = self.state_at(self._seen)
 
     def close(self) -> None:
         """Save the consumer's progress and free all memory; the feed cannot be used afterwards."""
@@ -131,7 +131,7 @@ class TableFeed(Feed):
         if latest == self._seen:
             if latest is not None and self.primary_key:
                 # Start DuckDB while idle, not when the first change waits for it.
-                self.kept.differ.prepare()
+                self.differ.prepare()
             return None
         # Reopen, for a new schema, or if the table was dropped and created again.
         self._reopen()
@@ -156,11 +156,11 @@ class TableFeed(Feed):
             names = name_mapping(self._table, previous.schema_id, self._wanted)
             self._wanted = tuple(names[name] or name for name in self._wanted)
         self._columns = self._select_columns()
-        if altered and self.kept.table is not None and self._seen is not None:
+        if altered and self.kept is not None and self._seen is not None:
             # A rename by itself is not a change of any row. Without these rows, all are changes.
-            seen, self.kept.table = self._seen, None
+            seen, self.kept = self._seen, None
             with suppress(DataLossError):
-                self.kept.table = self.state_at(seen)
+                self.kept = self.state_at(seen)
 
     def _next_snapshot(self, next_id: int, latest: int) -> int:
         """The next snapshot to read; with `lost`, skips expired snapshots and reports them."""
@@ -204,7 +204,7 @@ class TableFeed(Feed):
 
     def _next_state(self, latest: int) -> FeedChange:
         new = self.state_at(latest)
-        changes, first = self.kept.replace(new, self.primary_key, self._seen is None)
+        changes, first = self._replace_state(new, self.primary_key, self._seen is None)
         self._seen = latest
         visible = changes.select([ROW_KIND, *self._columns])
         return self._change(latest, first, new.num_rows, visible.to_batches())
@@ -215,13 +215,16 @@ class TableFeed(Feed):
         columns = [*self._columns, *(name for name in key if name not in self._columns)]
         return self._read(snapshot, columns).sort_by([(name, "ascending") for name in key])
 
+    def inserts(self, snapshot: int) -> tuple[int, Iterable[pa.RecordBatch]]:
+        if self.kept is not None or not snapshot:
+            return super().inserts(snapshot)
+        batches = self.shown.read(self._columns, snapshot=snapshot)
+        inserts = (as_inserts(batch.select(self._columns)) for batch in batches)
+        return self._table.snapshot(snapshot).total_record_count or 0, inserts
+
     def _all_rows(self, latest: int) -> FeedChange:
         self._seen = latest
-        batches = (
-            as_inserts(batch.select(self._columns))
-            for batch in self.shown.read(self._columns, snapshot=latest)
-        )
-        return self._change(latest, True, None, batches)
+        return self._change(latest, True, None, self.inserts(latest)[1])
 
     def _next_rows(self, next_id: int) -> FeedChange:
         kind = self._table.snapshot(next_id).commit_kind
@@ -233,7 +236,7 @@ class TableFeed(Feed):
             # Incremental reads skip overwrites, so compare the two snapshots.
             columns = list(self._columns)
             old, new = self._read(next_id - 1, columns), self._read(next_id, columns)
-            changes = self.kept.differ.by_row(old, new)
+            changes = self.differ.by_row(old, new)
             batches = changes.to_batches()
         return self._change(next_id, False, None, batches)
 
@@ -262,7 +265,7 @@ class TableFeed(Feed):
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
         schema = self.shown.read_schema(columns)
         batches = self.shown.read(columns, snapshot=snapshot)
-        table = self.kept.collect(batches, schema)
+        table = self._collect(batches, schema)
         # States are compared, so their schemas must not differ in nullability.
         return table.cast(pa.schema([field.with_nullable(True) for field in schema]))
 
@@ -287,7 +290,7 @@ class StaticFeed(TableFeed):
             return None
         self._seen, time_ms = self._record.id, self._record.time_ms
         if self.primary_key:
-            self.kept.table = self.state_at(self._seen)
+            self.kept = self.state_at(self._seen)
         rows = self.rows
         if rows is None:
             rows = self._read(self._seen, self._columns)

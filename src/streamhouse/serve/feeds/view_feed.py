@@ -22,6 +22,7 @@ from streamhouse.serve.views.served_view import (
     WarehouseTables,
     definition,
     hide_definition_errors,
+    table_of,
 )
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -93,7 +94,7 @@ class ViewFeed(Feed):
 
     def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
         """Make the next poll return the difference from `state`."""
-        self.kept.table, self._snapshots = state, ()
+        self.kept, self._snapshots = state, ()
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -109,7 +110,7 @@ class ViewFeed(Feed):
         new = self._computed().cast(self._schema)
         order = [f.name for f in self._schema if not pa.types.is_nested(f.type)]
         new = new.sort_by([(name, "ascending") for name in order]) if order else new
-        changes, first = self.kept.replace(new, (), self._snapshots is None)
+        changes, first = self._replace_state(new, (), self._snapshots is None)
         self._snapshots = snapshots
         snapshot_sum = sum(snapshot or 0 for snapshot in snapshots)
         self._times = self._commit_times(tables, snapshots)
@@ -140,7 +141,7 @@ class ViewFeed(Feed):
     def _query_rows(self, limits: Limits | None) -> pa.Table:
         cancelled = self._cancelled
         with bounded_reader(self._plan, self._warehouse, limits, cancelled=cancelled) as reader:
-            return self.kept.collect(reader, reader.schema)
+            return self._collect(reader, reader.schema)
 
     def _commit_times(
         self, tables: dict[str, Table], snapshots: tuple[int | None, ...]
@@ -196,7 +197,7 @@ def open_served_view(
     """
     with hide_definition_errors(warehouse, view):
         feed = _open(warehouse, view)
-    feed.kept.memory, feed.limits = memory or FeedMemory(), limits
+    feed.memory, feed.limits = memory or FeedMemory(), limits
     return feed
 
 
@@ -209,25 +210,12 @@ def open_sql_view(warehouse: Warehouse, name: str) -> ViewFeed | None:
 
 
 def _open(warehouse: Warehouse, view: ServedView) -> Feed:
-    if view.filter is None:
-        try:
-            return TableFeed(warehouse, view.source, view.columns)
-        except TableError:
-            tables = WarehouseTables(warehouse)
-            if tables.view(tuple(view.source.split(".", 1))) is None:
-                raise
-        if view.columns is None:
-            return ViewFeed(warehouse, view.source, tables)
-    text = definition(_with_shown_columns(warehouse, view))
-    return ViewFeed(warehouse, view.name, WarehouseTables(warehouse), text)
-
-
-def _with_shown_columns(warehouse: Warehouse, view: ServedView) -> ServedView:
-    """The view with the names of its table's columns, if readers do not see all of them."""
-    if view.columns is not None:
-        return view
-    try:
-        shown = ShownTable(warehouse.table(view.source))
-    except TableError:
-        return view  # The source is a view.
-    return replace(view, columns=shown.names) if shown.leaves_out else view
+    table = table_of(warehouse, view.source)
+    if table is not None and view.filter is None:
+        return TableFeed(warehouse, view.source, view.columns)
+    tables = WarehouseTables(warehouse)
+    if table is None and view.filter is None and view.columns is None:
+        return ViewFeed(warehouse, view.source, tables)
+    if table is not None and view.columns is None and ShownTable(table).leaves_out:
+        view = replace(view, columns=ShownTable(table).names)
+    return ViewFeed(warehouse, view.name, tables, definition(view))

@@ -53,8 +53,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     requests wait; `threads`, which read the warehouse by the queue for small reads; `unsent`, the
     responses being sent; `folder`, where their temporary files are; `health`, for probes;
     `queries`, which runs reads and SELECTs; `pipelines` and `runner`, the status of pipelines and
-    their processes; `scripts`, which plans them; `metrics`; `end`, which closes all streams;
-    `streams`, the number of open ones.
+    their processes; `scripts`, which plans them; `metrics`; `streams`, the number of open ones.
     """
     app = FastAPI(
         title="Streamhouse",
@@ -85,8 +84,6 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.runner = Runner(settings.warehouse)
     state.scripts = ScriptChecks(state.queries, settings.warehouse)
     state.streams = 0
-    state.ending = False
-    state.end = _ender(app)
     errors.install(app, settings.warehouse["warehouse"])
     for router in ROUTERS:
         app.include_router(router)
@@ -119,18 +116,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            if not app.state.ending:
-                await app.state.end()
+            await app.state.hub.close()
             await app.state.queries.close()
             app.state.threads.close()
-
-
-def _ender(app: FastAPI) -> Any:
-    async def end() -> None:
-        app.state.ending = True
-        await app.state.hub.close()
-
-    return end
 
 
 def _opener(settings: ServerSettings, computations: ViewComputations) -> Any:

@@ -80,7 +80,7 @@ def _client_network(host: str) -> str:
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One HTTP connection; `http_protocol` sets its `limits`.
+    """One HTTP connection, within `limits`.
 
     The path and headers of a request must arrive within `HEAD_S`. Beyond 96 KiB of them the
     connection is closed; the middleware applies the smaller limits. The ASGI scope gets
@@ -88,13 +88,18 @@ class HttpConnection(HttpToolsProtocol):
     registers a function to call when the client disconnects.
     """
 
-    limits = ConnectionLimits()
-    silent = SilentConnections(limits.silent)
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
     _messages = 0
     _watcher: Callable[[], None] | None = None
+
+    def __init__(
+        self, limits: ConnectionLimits, silent: SilentConnections, **uvicorns: Any
+    ) -> None:
+        super().__init__(**uvicorns)
+        self.limits = limits
+        self.silent = silent
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -219,16 +224,3 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         self.scope["streamhouse.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         await super().run_asgi()
-
-
-def http_protocol(
-    limits: ConnectionLimits, silent: SilentConnections | None = None
-) -> type[HttpConnection]:
-    """The protocol class for a server with these limits."""
-
-    class Bounded(HttpConnection):
-        pass
-
-    Bounded.limits = limits
-    Bounded.silent = silent or SilentConnections(limits.silent)
-    return Bounded

@@ -8,14 +8,19 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, NoReturn
+from functools import partial
+from typing import NoReturn, cast
 
 import uvicorn
 from fastapi import FastAPI
 
 from streamhouse.errors import OptionError
 from streamhouse.serve.access_log import LOGGER, logging_to_stderr
-from streamhouse.serve.http.connections import SilentConnections, WebSocketConnection, http_protocol
+from streamhouse.serve.http.connections import (
+    HttpConnection,
+    SilentConnections,
+    WebSocketConnection,
+)
 from streamhouse.serve.settings import ServerSettings
 
 HANDSHAKE_S = 10.0
@@ -214,19 +219,15 @@ class HttpServer(uvicorn.Server):
         if self._handshakes is not None:
             self._handshakes.close()
         # End the streams first, while their connections are still open.
-        end: Callable[[], Any] = self.config.app.state.end  # type: ignore[union-attr]
+        parts = self.config.app.state  # type: ignore[union-attr]
         try:
             async with asyncio.timeout(_STREAMS_S):
-                await end()
-                await self._wait_for_streams()
+                await parts.hub.close()
+                while parts.streams:
+                    await asyncio.sleep(0.01)
         except TimeoutError:
             LOGGER.warning("some clients were disconnected: they read nothing of their responses")
         await super().shutdown(sockets)
-
-    async def _wait_for_streams(self) -> None:
-        """Wait until all streams have ended."""
-        while self.config.app.state.streams:  # type: ignore[union-attr]
-            await asyncio.sleep(0.01)
 
 
 def serve(
@@ -243,7 +244,7 @@ def serve(
     handshakes = None if settings.tls is None else TlsHandshakes(settings.tls, silent)
     config = uvicorn.Config(
         app,
-        http=http_protocol(limits, silent),
+        http=cast("type[HttpConnection]", partial(HttpConnection, limits, silent)),
         ws=WebSocketConnection,
         ws_max_size=_MAX_MESSAGE,
         ws_per_message_deflate=False,

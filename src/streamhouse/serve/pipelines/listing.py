@@ -1,4 +1,4 @@
-"""The status of the pipelines of a warehouse, as JSON objects; `models` describes their keys.
+"""The status of the pipelines of a warehouse, as JSON objects; `http.models` has their keys.
 
 Times are ISO 8601, in UTC. Metrics of a query have the names of Flink, Flink CDC, Debezium and
 Paimon. A metric is absent where its value is not known exactly; its times are in milliseconds. The

@@ -101,7 +101,7 @@ class Runner:
         """
         with self._lock:
             status = self._status(name)
-            child = self._child(name)
+            child = self._children.get(name)
             if status.state == "starting" and child is not None:
                 self._terminate(name, Process.of(child.pid))
             elif status.state == "running":
@@ -115,7 +115,6 @@ class Runner:
         Raises as `Statuses.forget`.
         """
         with self._lock:
-            self._child(name)
             self._statuses.forget(name)
 
     def log(self, name: str, lines: int) -> str:
@@ -128,32 +127,26 @@ class Runner:
         lines_read = LogFile(self._folder(name) / LOG).last_lines(lines)
         return hide_secrets("".join(f"{line}\n" for line in lines_read))
 
-    def record_ended(self) -> None:
-        """Write the status of child processes that ended before they could write it themselves."""
-        for name, child in list(self._children.items()):
-            if child.poll() is not None:
-                with self._lock:
-                    self._record_ended(name, child)
-
-    def _record_ended(self, name: str, child: subprocess.Popen[bytes]) -> None:
-        if self._children.get(name) is not child:
-            return
-        del self._children[name]
-        status = self._statuses.read(name)
-        if status is None or status.state != "starting":
-            return
-        now = _now_ms()
-        if child.returncode == -signal.SIGTERM:
-            ended = replace(status, state="stopped", ended_ms=now)
-        else:
-            last_line = LogFile(self._folder(name) / LOG).last_lines(1)
-            reason = (
-                f"its process exited with code {child.returncode} at startup: {''.join(last_line)}"
-            )
-            ended = replace(
-                status, state="failed", ended_ms=now, error=hide_secrets(reason), error_ms=now
-            )
-        self._statuses.write(ended)
+    def _record_end(self, name: str, child: subprocess.Popen[bytes]) -> None:
+        """Wait for a process to end, and write its status if it could not write that itself."""
+        child.wait()
+        with self._lock:
+            if self._children.get(name) is not child:
+                return
+            del self._children[name]
+            status = self._statuses.read(name)
+            if status is None or status.state != "starting":
+                return
+            now = _now_ms()
+            if child.returncode == -signal.SIGTERM:
+                ended = replace(status, state="stopped", ended_ms=now)
+            else:
+                last_line = "".join(LogFile(self._folder(name) / LOG).last_lines(1))
+                reason = f"its process exited with code {child.returncode} at startup: {last_line}"
+                ended = replace(
+                    status, state="failed", ended_ms=now, error=hide_secrets(reason), error_ms=now
+                )
+            self._statuses.write(ended)
 
     def _status(self, name: str) -> Status:
         """The status of a pipeline that a server started; else `TableError` or `PipelineError`."""
@@ -173,21 +166,12 @@ class Runner:
             )
 
     def _check_not_running(self, name: str) -> None:
-        self._child(name)
         status = self._statuses.read(name)
         if status is not None and status.is_live:
             raise PipelineError(
                 f"pipeline '{name}' is running; stop it first and wait until it has ended, or "
                 "choose another name"
             )
-
-    def _child(self, name: str) -> subprocess.Popen[bytes] | None:
-        """The process of a pipeline, if this server started it and it is still alive."""
-        child = self._children.get(name)
-        if child is not None and child.poll() is not None:
-            self._record_ended(name, child)
-            return None
-        return child
 
     def _launch(self, name: str, arguments: Sequence[str]) -> None:
         folder, now = self._folder(name), _now_ms()
@@ -207,8 +191,8 @@ class Runner:
                 start_new_session=True,
             )
         self._children[name] = child
-        # Reaps the child, so that it leaves no zombie. The thread does not delay our exit.
-        in_background(child.wait, f"pipeline-{name}")
+        # Also reaps the child, so that it leaves no zombie. The thread does not delay our exit.
+        in_background(partial(self._record_end, name, child), f"pipeline-{name}")
 
     def _terminate(self, name: str, process: Process | None) -> None:
         """Send SIGTERM to a process, if its command line is that of the pipeline."""

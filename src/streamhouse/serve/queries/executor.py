@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import multiprocessing
 import os
-import pickle
 import shutil
-import socket
 import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +27,8 @@ from streamhouse.serve.admission.fair_queue import RequestQueues, WarehouseThrea
 from streamhouse.serve.admission.response_memory import UnsentResponses
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.queries.output import ReadRequest, ReadResult, RowsRequest, ScriptRequest
-from streamhouse.serve.queries.worker import (
-    LENGTH,
-    LONG_S,
-    UnexpectedError,
-    delete_output,
-    fork,
-    read_if_small,
-    serve,
-)
+from streamhouse.serve.queries.view_rows import read_if_small
+from streamhouse.serve.queries.worker import LONG_S, UnexpectedError, fork, serve
 from streamhouse.serve.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -117,7 +112,7 @@ class QueryExecutor:
         def read(warehouse: Warehouse) -> ReadResult | None:
             result = read_if_small(warehouse, request)
             if disconnected.is_set():
-                delete_output(request)
+                request.target.delete()
             return result
 
         try:
@@ -125,7 +120,7 @@ class QueryExecutor:
         except asyncio.CancelledError:
             # The thread keeps running; nobody needs the file that it writes.
             disconnected.set()
-            delete_output(request)
+            request.target.delete()
             raise
 
     async def _run_in_process(self, client: str, request: ReadRequest) -> ReadResult:
@@ -218,7 +213,7 @@ class QueryExecutor:
         except BaseException:
             # Cancelled or timed out: discard the process and its file.
             self._end(worker)
-            delete_output(request)
+            request.target.delete()
             raise
         if time.monotonic() - sent_at > LONG_S or isinstance(reply, LimitError | UnexpectedError):
             # It may not have freed all memory, and it cannot raise its priority again.
@@ -255,43 +250,40 @@ def _with_time_limit(request: ReadRequest, seconds: float) -> ReadRequest:
 class _Worker:
     """One worker process (`serve.queries.worker`); its temporary files are in `folder`."""
 
-    def __init__(
-        self,
-        process: BaseProcess,
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        folder: str,
-    ) -> None:
+    def __init__(self, process: BaseProcess, connection: Connection, folder: str) -> None:
         self._process = process
-        self._reader, self._writer = streams
+        self._connection = connection
+        self._thread = ThreadPoolExecutor(1, "streamhouse-query")
+        """Waits for the responses."""
         self.folder = folder
 
     @classmethod
     async def start(cls, settings: ServerSettings, folder: str) -> _Worker:
         """Fork a process and wait until it is ready for requests."""
-        own_end, child_end = socket.socketpair()
+        own_end, child_end = multiprocessing.Pipe()
         setup = (dict(settings.warehouse), settings.query_memory, folder)
 
         def forked() -> BaseProcess:
             # Here, as this thread goes on if the request is cancelled: the number of a closed
-            # socket may be that of another request's by the time it is passed on.
+            # pipe may be that of another request's by the time it is passed on.
             with child_end:
                 return fork(serve, child_end, *setup)
 
         try:
             process = await asyncio.to_thread(forked)
-            worker = cls(process, await asyncio.open_unix_connection(sock=own_end), folder)
         except BaseException as error:
             own_end.close()
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError | EOFError):
                 raise _start_error() from None
             raise
+        worker = cls(process, own_end, folder)
         try:
             async with asyncio.timeout(_START_S):
-                await worker._response()
+                await worker._in_thread(own_end.recv)
         except BaseException as error:
             await worker.end()
-            if isinstance(error, TimeoutError | EOFError):
+            if isinstance(error, TimeoutError | EOFError | ConnectionError):
                 raise _start_error() from None
             raise
         return worker
@@ -307,40 +299,32 @@ class _Worker:
                 return await self._exchange(request)
         except TimeoutError:
             raise TimeLimitError.after(limits.seconds or within_s) from None
-        except EOFError:
+        except (EOFError, ConnectionError):
             raise LimitError.of_memory(limits.memory) from None
 
     @property
-    def pid(self) -> int | None:
-        return self._process.pid
-
-    @property
     def alive(self) -> bool:
-        return not self._reader.at_eof()
+        # The pipe of an idle process has nothing to read but its end.
+        return not self._connection.poll()
 
     async def end(self) -> None:
         """Kill the process and delete its folder, which may hold spilled rows."""
-        self._writer.close()
         if self._process.is_alive():
             self._process.kill()
         await asyncio.to_thread(self._process.join)
+        await asyncio.to_thread(self._thread.shutdown)
+        self._connection.close()
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
 
-    async def _exchange(self, value: object) -> Any:
-        text = pickle.dumps(value)
-        try:
-            self._writer.write(LENGTH.pack(len(text)) + text)
-            await self._writer.drain()
-        except ConnectionError:
-            raise EOFError from None
-        return await self._response()
+    async def _exchange(self, request: object) -> Any:
+        def round_trip() -> Any:
+            self._connection.send(request)
+            return self._connection.recv()
 
-    async def _response(self) -> Any:
-        try:
-            (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-            return pickle.loads(await self._reader.readexactly(size))
-        except (ConnectionError, asyncio.IncompleteReadError):
-            raise EOFError from None
+        return await self._in_thread(round_trip)
+
+    async def _in_thread(self, function: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
 
 def _start_error() -> StreamhouseError:

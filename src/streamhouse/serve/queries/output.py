@@ -15,7 +15,9 @@ see `RowsOrigin.metadata`. `streamhouse.serve.formats.cells` describes the value
 docs/decisions/067-responses-complete-before-sending.md says why a response is in a file first.
 """
 
+import contextlib
 import io
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, TypeAlias
@@ -60,6 +62,11 @@ class OutputTarget:
     max_bytes: int
     cut: bool = False
     advice: str = ""
+
+    def delete(self) -> None:
+        """Delete the file, if it exists."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,12 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
         "chart": None if view.chart is None else dict(view.chart),
     }
     try:
-        table = data_table(warehouse, view)
+        try:
+            table = table_of(warehouse, view.source)
+        except TableError:
+            # Not the error's own text, which suggests other tables.
+            return record | {"error": f"the table of view '{view.name}' does not exist"}
         return record | (_of_view(warehouse, view) if table is None else _of_table(table, view))
-    except _Missing:
-        # Not the error's own text, which suggests other tables.
-        return record | {"error": f"the table of view '{view.name}' does not exist"}
     except StreamhouseError as error:
         return record | _error(error, warehouse)
     except Exception as error:  # noqa: BLE001 - one bad table must not fail the whole list
@@ -63,25 +64,13 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
         return record | {"error": f"the view cannot be read: {type(error).__name__}"}
 
 
-def data_table(warehouse: Warehouse, view: ServedView) -> Table | None:
-    """The table or branch behind a served view; None if its source is a SQL view."""
-    try:
-        return table_of(warehouse, view.source)
-    except TableError as error:
-        raise _Missing(*error.args) from None
-
-
-class _Missing(TableError):
-    """The table behind a served view does not exist."""
-
-
 def _error(error: StreamhouseError, warehouse: Warehouse) -> dict[str, str]:
     return {"error": hide_path(str(error), warehouse.path)}
 
 
 def required_table(warehouse: Warehouse, view: ServedView) -> Table:
-    """As `data_table`, but `TableError` for a SQL view, which has no snapshots or files."""
-    table = data_table(warehouse, view)
+    """The table or branch behind a served view; a SQL view has no snapshots or files."""
+    table = table_of(warehouse, view.source)
     if table is None:
         raise TableError(f"'{view.name}' is a view, which has no snapshots or files of its own")
     return table
@@ -95,7 +84,7 @@ def visible_columns(view: ServedView, columns: tuple[Column, ...]) -> list[Colum
 
 def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     """The columns, the keys, and the table's schema versions."""
-    table = data_table(warehouse, view)
+    table = table_of(warehouse, view.source)
     if table is None:
         return _of_view(warehouse, view) | {"name": view.name, "kind": VIEW, "schema_versions": []}
     columns = visible_columns(view, ShownTable(table).columns)

@@ -12,7 +12,14 @@ from sqlglot import exp
 
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Limits, bounded_reader
-from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
+from streamhouse.errors import (
+    DataLossError,
+    LimitError,
+    NoSpaceError,
+    OptionError,
+    TableError,
+    is_full,
+)
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.output import ReadResult, RowsOrigin, RowsRequest
@@ -94,17 +101,23 @@ def read_rows(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
 
 
 def read_if_small(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
-    """As `read_rows`, within small limits; None if they are exceeded.
+    """As `read_rows`, within the limits of a thread of the server; None if they are exceeded.
 
-    Rows that the client has already (`RowsRequest.known_etags`) are never too many.
+    Only for requests without a client's SQL text. Rows that the client has already
+    (`RowsRequest.known_etags`) are never too many. Deletes the target's file unless it succeeds.
+    Raises errors unchanged, but `NoSpaceError` if a disk is full.
     """
-    small_target = replace(request.target, max_bytes=_SMALL_BYTES)
+    target = replace(request.target, max_bytes=_SMALL_BYTES)
+    small = replace(request, target=target, limits=_SMALL, small_only=True)
     try:
-        return read_rows(
-            warehouse, replace(request, target=small_target, limits=_SMALL, small_only=True)
-        )
-    except (_LargeError, LimitError):
-        return None
+        return read_rows(warehouse, small)
+    except BaseException as error:
+        target.delete()
+        if isinstance(error, _LargeError | LimitError):
+            return None
+        if is_full(error):
+            raise NoSpaceError from None
+        raise
 
 
 class _LargeError(Exception):
@@ -162,29 +175,22 @@ class RowsSource:
         """Build the query and pin all tables that it reads."""
         condition, script = self._condition()
         wanted = self._wanted()
-        select = exp.Select(expressions=[exp.column(_quoted(name)) for name in wanted])
-        table = exp.Table(
-            this=_quoted(self._name[1]),
-            db=_quoted(self._name[0]),
-            alias=exp.TableAlias(this=_quoted(self._name[1])),
-        )
-        select.set("from_", exp.From(this=table))
+        database, name = self._name
+        table = exp.table_(name, db=database, alias=exp.to_identifier(name, True), quoted=True)
+        select = exp.select(*(exp.column(name, quoted=True) for name in wanted)).from_(table)
         if condition is not None:
-            select.set("where", exp.Where(this=condition))
+            select.where(condition, copy=False)
         order = self._order()
-        if order:
-            ordered = [
-                exp.Ordered(this=exp.column(_quoted(name)), desc=desc, nulls_first=False)
-                for name, desc in order
-            ]
-            select.set("order", exp.Order(expressions=ordered))
+        for name, desc in order:
+            column = exp.column(name, quoted=True)
+            select.order_by(exp.Ordered(this=column, desc=desc, nulls_first=False), copy=False)
         if self.pin is not None and not (order or condition or self.pin.table.primary_key):
             self.pins.keep_newest(self._request.view.source, self._request.limit)
         limits = [self._request.limit, None if self._most is None else self._most + 1]
         # One more than may be returned, to detect that there are more.
         limit = min((number for number in limits if number is not None), default=None)
         if limit is not None:
-            select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
+            select.limit(limit, copy=False)
         analyzed = analyze_tree(Parsed(script, select, ""), select, self._tables)
         plan = analyzed.plan(analyzed.tree, list(wanted))
         if self.pin is None and self._request.as_of is not None:
@@ -328,7 +334,3 @@ def _etag(request: RowsRequest, schema: pa.Schema, hashes: RowHashes) -> str:
 
 def _digest(*parts: object) -> str:
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=12).hexdigest()
-
-
-def _quoted(name: str) -> exp.Identifier:
-    return exp.to_identifier(name, quoted=True)

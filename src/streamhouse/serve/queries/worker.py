@@ -4,8 +4,8 @@ No parser can predict how much time and memory a client's SQL takes, so it runs 
 can be killed without harm to the server. Starting a fresh process takes more than a second of CPU
 time, so each is a fork of a process that has all modules loaded. That is the one of
 `multiprocessing`: it starts on first use, again after it died, and exits when this process ends,
-also if this is killed. A worker reads pickled requests from a socket, each after its length, and
-writes pickled responses; it exits when the socket closes, and with its parent.
+also if this is killed. A worker reads requests from a pipe and writes responses to it; it exits
+when the pipe is closed, and with its parent.
 
 docs/decisions/064-client-sql-runs-in-its-own-process.md says why.
 """
@@ -14,12 +14,9 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
-import pickle
 import re
 import resource
 import signal
-import socket
-import struct
 import sys
 import tempfile
 import threading
@@ -27,10 +24,10 @@ import traceback
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
 
 from streamhouse.errors import (
     LimitError,
@@ -54,8 +51,6 @@ from streamhouse.serve.queries.output import (
 _NO_MEMORY = re.compile(r"not enough memory|allocation (?:error|failed)|malloc|bad_alloc", re.I)
 
 
-LENGTH = struct.Struct("!Q")
-"""Length prefix of the messages between the server and a worker."""
 LONG_S = 1.0
 """A query that runs longer gets a lower priority, and its process is not reused."""
 PRELOADED = [
@@ -96,59 +91,33 @@ def run_request(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
     server.
     """
     try:
-        return _run(warehouse, request)
-    except StreamhouseError as error:
-        delete_output(request)
-        if not request.trusted and _NO_MEMORY.search(str(error)):
-            raise LimitError.of_memory(request.limits.memory) from None
-        raise
-    except RecursionError:
-        delete_output(request)
-        raise SqlError("the query is nested too deeply; reduce the levels of nesting") from None
-    except MemoryError:
-        delete_output(request)
-        raise LimitError.of_memory(request.limits.memory) from None
+        if isinstance(request, RowsRequest):
+            return view_rows.read_rows(warehouse, request)
+        return client_select.run_select(warehouse, request)
     except BaseException as error:
+        request.target.delete()
         if not isinstance(error, Exception) and not is_panic(error):
             raise
-        delete_output(request)
-        if is_full(error):
-            raise NoSpaceError from None
-        trace = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
-        message = "the query cannot be run; simplify it"
-        if request.trusted:
-            message = "internal server error; the server's log has the details"
-        raise UnexpectedError(message, trace) from None
+        raise _intended(error, request) from None
 
 
-def read_if_small(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
-    """Run a request if it is small enough for a thread of the server, else return None.
-
-    Only for requests without a client's SQL text. Deletes the target's file unless it succeeds.
-    Raises errors unchanged, but `NoSpaceError` if a disk is full.
-    """
-    try:
-        result = view_rows.read_if_small(warehouse, request)
-    except BaseException as error:
-        delete_output(request)
-        if is_full(error):
-            raise NoSpaceError from None
-        raise
-    if result is None:
-        delete_output(request)
-    return result
-
-
-def _run(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
-    if isinstance(request, RowsRequest):
-        return view_rows.read_rows(warehouse, request)
-    return client_select.run_select(warehouse, request)
-
-
-def delete_output(request: ReadRequest) -> None:
-    """Delete the target's file, if it exists."""
-    with contextlib.suppress(OSError):
-        os.unlink(request.target.path)
+def _intended(error: BaseException, request: ReadRequest) -> StreamhouseError:
+    """The error of `streamhouse.errors` for an exception."""
+    out_of_memory = not request.trusted and _NO_MEMORY.search(str(error))
+    match error:
+        case StreamhouseError() if not out_of_memory:
+            return error
+        case StreamhouseError() | MemoryError():
+            return LimitError.of_memory(request.limits.memory)
+        case RecursionError():
+            return SqlError("the query is nested too deeply; reduce the levels of nesting")
+    if is_full(error):
+        return NoSpaceError()
+    trace = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
+    message = "the query cannot be run; simplify it"
+    if request.trusted:
+        message = "internal server error; the server's log has the details"
+    return UnexpectedError(message, trace)
 
 
 def fork(target: Callable[..., None], *arguments: object) -> BaseProcess:
@@ -175,8 +144,8 @@ def fork(target: Callable[..., None], *arguments: object) -> BaseProcess:
     return process
 
 
-def serve(client: socket.socket, options: Mapping[str, str], memory: int, folder: str) -> None:
-    """Run requests until the socket closes.
+def serve(client: Connection, options: Mapping[str, str], memory: int, folder: str) -> None:
+    """Run requests until the pipe is closed.
 
     `options` are those of the warehouse's catalog, `memory` the bytes that a query may take, and
     `folder` is that of temporary files. The first response tells that it is ready.
@@ -187,14 +156,14 @@ def serve(client: socket.socket, options: Mapping[str, str], memory: int, folder
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     # Libraries that print must not write to the server's standard output.
     os.dup2(2, 1)
-    source, out = client.makefile("rb"), client.makefile("wb")
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     warehouse = Warehouse(options)
     _limit(memory)
-    _write(out, None)
+    client.send(None)
     while True:
-        request = _read(source)
-        if request is None:
+        try:
+            request = client.recv()
+        except EOFError:
             return
         timer = threading.Timer(LONG_S, _lower_priority)
         timer.start()
@@ -203,7 +172,7 @@ def serve(client: socket.socket, options: Mapping[str, str], memory: int, folder
         except StreamhouseError as error:
             reply = error
         timer.cancel()
-        _write(out, reply)
+        client.send(reply)
 
 
 def _answer(warehouse: Warehouse, request: ReadRequest | ScriptRequest) -> object:
@@ -235,16 +204,3 @@ def _limit(memory: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard == resource.RLIM_INFINITY or limit < hard:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-
-
-def _read(source: BinaryIO) -> Any:
-    head = source.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    return pickle.loads(source.read(LENGTH.unpack(head)[0]))
-
-
-def _write(out: BinaryIO, value: object) -> None:
-    text = pickle.dumps(value)
-    out.write(LENGTH.pack(len(text)) + text)
-    out.flush()

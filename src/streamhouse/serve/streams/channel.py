@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from streamhouse.errors import (
@@ -29,6 +29,7 @@ from streamhouse.serve.streams.event import (
     CHANGES,
     EncodingStopped,
     StreamEncoder,
+    StreamEvent,
     StreamPosition,
     heartbeat,
 )
@@ -194,7 +195,7 @@ class Channel:
 
     async def _build(self, position: ResumePosition | str | None, now: PollResult) -> FirstEvents:
         if position == LATEST:
-            return FirstEvents(self._encoder.events(CHANGES, now.commit, ()), self._head)
+            return FirstEvents(self._encoder.events(CHANGES, now.commit), self._head)
         first = None
         if isinstance(position, ResumePosition):
             link = self.history.find(position)
@@ -217,24 +218,23 @@ class Channel:
             return
         self._current, self._stats.snapshot = result, result.commit.snapshot
         self._builder.changed(result)
-        if result.chunks is None:
+        if result.events is None:
             self._expire_positions(result)
         elif result.events:
             if result.full:
                 self.history.clear()
             else:
-                self._stats.add(rows=sum(chunk.changed for chunk in result.chunks))
+                self._stats.add(rows=sum(event.changed for event in result.events))
                 age_ms = time.time_ns() // 1_000_000 - result.commit.time_ms
                 self._stats.freshness_ms = max(0, age_ms)
-            self._publish(result)
+            self._publish(result.events)
         self._record_position(result.commit)
 
-    def _publish(self, result: PollResult) -> None:
+    def _publish(self, events: Sequence[StreamEvent]) -> None:
         self._disconnect_slow()
-        for event in result.events:
+        for event in events:
             self._head = self._head.append(event)
-        size = sum(len(event.data) for event in result.events)
-        self._stats.add(events=len(result.events), bytes=size)
+        self._stats.add(events=len(events), bytes=sum(len(event.data) for event in events))
         self._wake()
 
     def _expire_positions(self, result: PollResult) -> None:

@@ -1,4 +1,4 @@
-"""The events of a change stream: encoded once for all subscribers, from chunks of JSON text.
+"""The events of a change stream: encoded once for all subscribers.
 
 An event is one JSON object. As a server-sent event it is the `data`, with `id` and `event` (its
 kind) in lines of their own; as a WebSocket message the object has the keys `id` and `type`.
@@ -7,7 +7,7 @@ kind) in lines of their own; as a WebSocket message the object has the keys `id`
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,8 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import TooLargeError
-from streamhouse.serve.feeds.feed import Feed, as_inserts
-from streamhouse.serve.feeds.table_feed import TableFeed
+from streamhouse.paimon.write.rows import gathered
 from streamhouse.serve.formats.cells import compact, iso, objects, unreserved_names
 from streamhouse.serve.formats.row_formats import slices
 from streamhouse.serve.settings import StreamSettings
@@ -75,14 +74,15 @@ class StreamEvent:
 
     `kind` is `snapshot`, `changes`, `heartbeat` or `overflow`. `id` is None if subscribers cannot
     resume from the event: all parts of a large event but the last, and `overflow`. `data` is the
-    JSON object.
+    JSON object. `rows` counts its rows. `changed` counts an updated row once, although it occurs
+    as -U and as +U.
     """
 
     id: str | None
     kind: str
-    snapshot: int
-    time_ms: int
     data: str
+    rows: int = 0
+    changed: int = 0
 
     @cached_property
     def sse(self) -> bytes:
@@ -106,13 +106,12 @@ class StreamEvent:
 
 def heartbeat(commit: StreamPosition) -> StreamEvent:
     """The event for waiting subscribers when nothing has changed since the commit."""
-    data = compact(commit.fields)
-    return StreamEvent(commit.id, HEARTBEAT, commit.snapshot, commit.time_ms, data)
+    return StreamEvent(commit.id, HEARTBEAT, compact(commit.fields))
 
 
 def overflow(message: str, last_id: str | None) -> StreamEvent:
     """The last event of a subscriber that was too slow."""
-    return StreamEvent(None, OVERFLOW, 0, 0, compact({"message": message, "last_id": last_id}))
+    return StreamEvent(None, OVERFLOW, compact({"message": message, "last_id": last_id}))
 
 
 def short_digest(text: bytes) -> str:
@@ -123,19 +122,6 @@ def short_digest(text: bytes) -> str:
         number, digit = divmod(number, len(_DIGITS))
         digits = _DIGITS[digit] + digits
     return digits
-
-
-@dataclass(frozen=True)
-class EncodedRows:
-    """Some rows as JSON objects, separated by commas.
-
-    `rows` counts all of them. `changed` counts an updated row once, although it occurs as -U and
-    as +U.
-    """
-
-    text: str
-    rows: int
-    changed: int
 
 
 class EncodingStopped(Exception):
@@ -159,107 +145,74 @@ class StreamEncoder:
         """The most rows in an initial state, in one change, or in missed events."""
         return self._settings.max_rows
 
-    def chunks(
-        self, batches: Iterable[pa.RecordBatch], subject: str, max_rows: int | None = None
-    ) -> tuple[EncodedRows, ...]:
-        """Encode batches, which have a leading `rowkind` column, as chunks.
-
-        Raises `TooLargeError`, whose message begins with `subject` (such as `the first snapshot of
-        shop.orders`), for more than `max_rows` rows, by default those of the settings.
-        """
-        max_rows = self.max_rows if max_rows is None else max_rows
-        chunks, rows = [], 0
-        for batch in batches:
-            rows += batch.num_rows
-            if rows > max_rows:
-                raise too_large(subject, max_rows)
-            for part in self._split(batch):
-                if self._stopping():
-                    raise EncodingStopped
-                chunks.append(_chunk(part))
-        return tuple(chunks)
-
-    def state_chunks(self, feed: Feed, snapshot: int) -> tuple[EncodedRows, ...]:
-        """All rows of a feed as `+I`: those it keeps, else those of its table as of `snapshot`.
-
-        Raises `TooLargeError` for too many rows, `DataLossError` if the snapshot has expired.
-        """
-        if feed.rows is not None:
-            return self.memory_chunks(feed.rows)
-        if not isinstance(feed, TableFeed) or not snapshot:
-            return ()
-        shown, columns = feed.shown, feed.schema.names
-        if (shown.table.snapshot(snapshot).total_record_count or 0) > self.max_rows:
-            raise too_large(self._first_snapshot, self.max_rows)
-        batches = shown.read(columns, snapshot=snapshot)
-        inserts = (as_inserts(batch.select(columns)) for batch in batches)
-        return self.chunks(inserts, self._first_snapshot)
-
-    def memory_chunks(self, rows: pa.Table) -> tuple[EncodedRows, ...]:
-        """As `state_chunks`, for rows that are in memory."""
-        if rows.num_rows > self.max_rows:
-            raise too_large(self._first_snapshot, self.max_rows)
-        return self.chunks(as_inserts(rows).to_batches(), self._first_snapshot)
+    def state(
+        self, commit: StreamPosition, records: int, batches: Iterable[pa.RecordBatch]
+    ) -> tuple[StreamEvent, ...]:
+        """The event of an initial state: all rows of a table, as `Feed.inserts` returns them."""
+        subject = f"the first snapshot of {self.name}"
+        if records > self.max_rows:
+            raise self._too_large(subject)
+        return self.events(SNAPSHOT, commit, batches, subject)
 
     def events(
-        self, kind: str, commit: StreamPosition, chunks: Sequence[EncodedRows]
+        self,
+        kind: str,
+        commit: StreamPosition,
+        batches: Iterable[pa.RecordBatch] = (),
+        subject: str = "",
+        most: int | None = None,
     ) -> tuple[StreamEvent, ...]:
-        """One event with these rows, split into parts if it is large.
+        """One event with these rows, which have a leading `rowkind` column.
 
-        Only the last part has an id, that of the commit.
+        A large event is split into parts, of which only the last has an id. A part has at most
+        `part_rows` rows, and about `part_bytes` bytes. Raises `TooLargeError`, whose message begins
+        with `subject` (such as `snapshot 17 of shop.orders`), for more than `most` rows, by default
+        `max_rows`.
         """
+        settings = self._settings
+        bounded = self._bounded(batches, subject, self.max_rows if most is None else most)
+        groups = gathered(bounded, settings.part_rows, settings.part_bytes // _TEXT_PER_ARROW)
+        parts = [self._encoded(part) for group in groups for part in self._split(group)]
         head = compact(commit.fields)[:-1] + ',"rows":['
-        texts = list(self._parts(chunks)) or [""]
         result = []
-        for number, text in enumerate(texts, 1):
-            more = number < len(texts)
+        for number, (text, rows, changed) in enumerate(parts or [("", 0, 0)], 1):
+            more = number < len(parts)
             data = f'{head}{text}],"more":{"true" if more else "false"}}}'
-            event_id = None if more else commit.id
-            result.append(StreamEvent(event_id, kind, commit.snapshot, commit.time_ms, data))
+            result.append(StreamEvent(None if more else commit.id, kind, data, rows, changed))
         return tuple(result)
 
-    @property
-    def _first_snapshot(self) -> str:
-        return f"the first snapshot of {self.name}"
+    def _bounded(
+        self, batches: Iterable[pa.RecordBatch], subject: str, most: int
+    ) -> Iterator[pa.RecordBatch]:
+        rows = 0
+        for batch in batches:
+            rows += batch.num_rows
+            if rows > most:
+                raise self._too_large(subject)
+            yield batch
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if not batch.num_rows:
-            return
-        row_bytes = max(1, _TEXT_PER_ARROW * batch.nbytes // batch.num_rows)
+        row_bytes = max(1, _TEXT_PER_ARROW * batch.nbytes // max(1, batch.num_rows))
         rows = min(self._settings.part_rows, self._settings.part_bytes // row_bytes)
         yield from slices(batch, max(1, rows))
 
-    def _parts(self, chunks: Sequence[EncodedRows]) -> Iterator[str]:
-        """Join small chunks into parts of at most about `part_rows` rows and `part_bytes`."""
-        max_rows, max_bytes = self._settings.part_rows, self._settings.part_bytes
-        texts: list[str] = []
-        rows = size = 0
-        for chunk in chunks:
-            full = rows + chunk.rows > max_rows or size + len(chunk.text) > max_bytes
-            if texts and full:
-                yield ",".join(texts)
-                texts, rows, size = [], 0, 0
-            texts.append(chunk.text)
-            rows, size = rows + chunk.rows, size + len(chunk.text)
-        if texts:
-            yield ",".join(texts)
+    def _encoded(self, batch: pa.RecordBatch) -> tuple[str, int, int]:
+        """The rows as JSON objects, separated by commas; their number; how many of them changed."""
+        if self._stopping():
+            raise EncodingStopped
+        kinds = batch.column(0).to_pylist()
+        names = [ROW_KIND, *unreserved_names(batch.schema.names[1:])]
+        text = objects(batch.rename_columns(names)).decode()
+        return text, len(kinds), len(kinds) - kinds.count("-U")
+
+    def _too_large(self, subject: str) -> TooLargeError:
+        return TooLargeError(
+            f"{subject} has more than {self.max_rows:,} rows, the most that a stream sends at "
+            "once; give last_id=latest to receive only new changes, and read the existing rows "
+            "with GET and a filter"
+        )
 
 
-def too_large(subject: str, max_rows: int) -> TooLargeError:
-    """The error for more rows than a stream may send at once."""
-    return TooLargeError(
-        f"{subject} has more than {max_rows:,} rows, the most that a stream sends at once; give "
-        "last_id=latest to receive only new changes, and read the existing rows with GET and a "
-        "filter"
-    )
-
-
-def row_count(chunks: Iterable[EncodedRows]) -> int:
-    return sum(chunk.rows for chunk in chunks)
-
-
-def _chunk(batch: pa.RecordBatch) -> EncodedRows:
-    kinds = batch.column(0).to_pylist()
-    names = [ROW_KIND, *unreserved_names(batch.schema.names[1:])]
-    text = objects(batch.rename_columns(names)).decode()
-    return EncodedRows(text, len(kinds), len(kinds) - kinds.count("-U"))
+def row_count(events: Iterable[StreamEvent]) -> int:
+    """The number of rows of all events."""
+    return sum(event.rows for event in events)

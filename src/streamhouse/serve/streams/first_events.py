@@ -12,20 +12,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
+from streamhouse.errors import BadIdError, DataLossError, ExpiredError
 from streamhouse.paimon.read.table import Table
-from streamhouse.serve.feeds.feed import Feed
+from streamhouse.serve.feeds.feed import Feed, as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.event import (
     CHANGES,
-    SNAPSHOT,
-    EncodedRows,
     StreamEncoder,
     StreamEvent,
     StreamPosition,
     row_count,
-    too_large,
 )
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
 from streamhouse.serve.streams.view_poller import PollResult, StreamStats, same_columns
@@ -147,11 +144,11 @@ def _compare_states(
     old, new = feed.state_at(start.snapshot), target.state
     if new is None:
         raise DataLossError(f"the rows of {encoder.name} are not in memory")
-    changes = feed.kept.differ.by_key(old, new, feed.primary_key)
+    changes = feed.differ.by_key(old, new, feed.primary_key)
     visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
+    subject = _subject(encoder.name, start)
     # An updated row counts twice, as -U and as +U.
-    chunks = encoder.chunks(visible, _subject(encoder.name, start), 2 * encoder.max_rows)
-    return encoder.events(CHANGES, target.commit, chunks)
+    return encoder.events(CHANGES, target.commit, visible, subject, 2 * encoder.max_rows)
 
 
 def _read_each_snapshot(
@@ -166,14 +163,11 @@ def _read_each_snapshot(
         if change is None or change.is_whole_table or change.snapshot > end.snapshot:
             raise DataLossError(f"{encoder.name} was rolled back")
         last = change.snapshot
-        try:
-            chunks = encoder.chunks(change.batches, subject, rows_left)
-        except TooLargeError:
-            raise too_large(subject, encoder.max_rows) from None
-        rows_left -= row_count(chunks)
         commit = StreamPosition.of(feed.incarnation, change.snapshot, change.commit_time_ms)
-        if chunks or last == end.snapshot:
-            missed_events += encoder.events(CHANGES, commit, chunks)
+        events = encoder.events(CHANGES, commit, change.batches, subject, rows_left)
+        rows_left -= row_count(events)
+        if row_count(events) or last == end.snapshot:
+            missed_events += events
     return tuple(missed_events)
 
 
@@ -304,7 +298,7 @@ class FirstEventsBuilder:
         """Forget the events that lead to an earlier result: the latest one is now `result`."""
         self._built.clear()
         if result.full:
-            self._stats.add(state_rows=row_count(result.chunks or ()))
+            self._stats.add(state_rows=row_count(result.events or ()))
 
     def forget_unused(self) -> None:
         """Free the cached events if they were not used since the last call."""
@@ -342,22 +336,22 @@ class FirstEventsBuilder:
         return first
 
     def _state(self, now: PollResult) -> tuple[StreamEvent, ...]:
-        chunks = self._read_state(now)
-        self._stats.add(state_rows=row_count(chunks))
-        return self._encoder.events(SNAPSHOT, now.commit, chunks)
+        events = self._read_state(now)
+        self._stats.add(state_rows=row_count(events))
+        return events
 
-    def _read_state(self, now: PollResult) -> tuple[EncodedRows, ...]:
+    def _read_state(self, now: PollResult) -> tuple[StreamEvent, ...]:
+        commit = now.commit
         if now.state is not None:
-            return self._encoder.memory_chunks(now.state.select(now.schema.names))
-        if not now.commit.snapshot:
-            return ()
+            inserts = as_inserts(now.state.select(now.schema.names)).to_batches()
+            return self._encoder.state(commit, now.state.num_rows, inserts)
+        if not commit.snapshot:
+            return self._encoder.state(commit, 0, ())
         with closing(self._open_feed()) as feed:
-            commit = now.commit
             same = StreamPosition.of(feed.incarnation, commit.snapshot, commit.time_ms) == commit
-            same = same and same_columns(feed.schema, now.schema)
-            if not isinstance(feed, TableFeed) or not same:
+            if not same or not same_columns(feed.schema, now.schema):
                 raise DataLossError(f"{self._encoder.name} was recreated or altered")
-            return self._encoder.state_chunks(feed, commit.snapshot)
+            return self._encoder.state(commit, *feed.inserts(commit.snapshot))
 
     def _missed(self, position: ResumePosition, now: PollResult) -> tuple[StreamEvent, ...] | None:
         with closing(self._open_feed()) as feed:

@@ -19,7 +19,7 @@ from streamhouse.serve.streams.first_events import (
 )
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.streams.view_poller import StreamStats
-from streamhouse.serve.views.served_view import Key, ServedView
+from streamhouse.serve.views.served_view import ServedView
 
 _WORKERS = 2
 _JOIN_S = 1.0
@@ -37,7 +37,7 @@ class Hub:
     ) -> None:
         self._open_feed = open_feed
         self._settings = settings or StreamSettings()
-        self._channels: dict[Key, Channel] = {}
+        self._channels: dict[ServedView, Channel] = {}
         self._stats: dict[str, StreamStats] = {}
         self._stopping = threading.Event()
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="stream")
@@ -65,7 +65,10 @@ class Hub:
         return await self._channel(view, client).subscribe(position, client)
 
     async def close(self) -> None:
-        """End all subscriptions and poller threads; waits at most a second for the threads."""
+        """End all subscriptions and poller threads; waits at most a second for the threads.
+
+        There are no new ones afterwards. A second call does nothing.
+        """
         self._stopping.set()
         channels = list(self._channels.values())
         for channel in channels:
@@ -81,7 +84,7 @@ class Hub:
     def _channel(self, view: ServedView, client: str) -> Channel:
         if self._stopping.is_set():
             raise BusyError("the server is shutting down; try again later")
-        channel = self._channels.get(view.key)
+        channel = self._channels.get(view)
         if channel is None:
             if len(self._channels) >= self._settings.max_streams:
                 self._make_room(client)
@@ -89,7 +92,7 @@ class Hub:
             channel = Channel(
                 view, self._open_feed, self._settings, self._resources, stats, self._ended, client
             )
-            self._channels[view.key] = channel
+            self._channels[view] = channel
             stats.streams += 1
         return channel
 
@@ -120,7 +123,7 @@ class Hub:
         )
 
     def _ended(self, channel: Channel) -> None:
-        del self._channels[channel.view.key]
+        del self._channels[channel.view]
         stats = self._stats[channel.view.name]
         stats.streams -= 1
         stats.error = stats.error if stats.streams else None

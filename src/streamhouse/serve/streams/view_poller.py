@@ -25,12 +25,11 @@ from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import (
     CHANGES,
-    SNAPSHOT,
-    EncodedRows,
     EncodingStopped,
     StreamEncoder,
     StreamEvent,
     StreamPosition,
+    row_count,
 )
 
 log = logging.getLogger("streamhouse.serve")
@@ -78,15 +77,14 @@ class StreamStats:
 class PollResult:
     """The result of a poll.
 
-    `chunks` are the changes up to `commit`, or with `full` all rows at it; None if they are more
-    than a stream may send. `state` is `Feed.kept.table`. `events` is what subscribers get.
+    `events` have the changes up to `commit`, or with `full` all rows at it; None if they are more
+    than a stream may send. `state` is `Feed.kept`.
     """
 
     commit: StreamPosition
     schema: pa.Schema
     state: pa.Table | None
-    chunks: tuple[EncodedRows, ...] | None = ()
-    events: tuple[StreamEvent, ...] = ()
+    events: tuple[StreamEvent, ...] | None = ()
     full: bool = False
 
 
@@ -222,7 +220,7 @@ class ViewPoller:
         except (TooLargeError, LimitError):
             # Otherwise subscribers would assume that nothing has changed.
             if self._seen is not None:
-                self._on_result(replace(self._seen, chunks=None, events=()))
+                self._on_result(replace(self._seen, events=None))
             raise
         except DataLossError as error:
             if self._seen is None:
@@ -239,7 +237,7 @@ class ViewPoller:
         change = feed.poll()
         seen = self._seen
         if seen is None:
-            self._emit(feed, self._commit(change))
+            self._emit(feed, self._commit(change), lambda: ())
             return False
         commit = seen.commit
         if feed.was_replaced(commit.snapshot, commit.time_ms, immediate=change is not None):
@@ -293,25 +291,37 @@ class ViewPoller:
             self._emit_all_rows(feed, commit)
             return True
         subject = f"snapshot {commit.snapshot} of {self._name}"
-        chunks = _unless_too_large(lambda: self._encoder.chunks(change.batches, subject))
-        self._emit(feed, commit, chunks)
+        self._emit(
+            feed,
+            commit,
+            lambda: self._encoder.events(CHANGES, commit, change.batches, subject),
+        )
         return True
 
     def _emit_all_rows(self, feed: Feed, commit: StreamPosition) -> None:
-        chunks = _unless_too_large(lambda: self._encoder.state_chunks(feed, commit.snapshot))
-        self._emit(feed, commit, chunks, full=True)
+        self._emit(
+            feed,
+            commit,
+            lambda: self._encoder.state(commit, *feed.inserts(commit.snapshot)),
+            full=True,
+        )
 
     def _emit(
         self,
         feed: Feed,
         commit: StreamPosition,
-        chunks: tuple[EncodedRows, ...] | None = (),
+        encode: Callable[[], tuple[StreamEvent, ...]],
         full: bool = False,
     ) -> None:
-        emitted: tuple[StreamEvent, ...] = ()
-        if chunks or (full and chunks is not None):
-            emitted = self._encoder.events(SNAPSHOT if full else CHANGES, commit, chunks)
-        result = PollResult(commit, feed.schema, feed.kept.table, chunks, emitted, full)
+        events: tuple[StreamEvent, ...] | None
+        try:
+            events = encode()
+        except TooLargeError as error:
+            log.warning("%s; its subscribers must start again", error)
+            events = None
+        if events is not None and not full and not row_count(events):
+            events = ()
+        result = PollResult(commit, feed.schema, feed.kept, events, full)
         self._on_result(result)
         self._seen = result
 
@@ -332,16 +342,6 @@ def _end(waiting: list[Future[BaseException | None]], error: BaseException | Non
     for done in waiting:
         if not done.done() and done.set_running_or_notify_cancel():
             done.set_result(error)
-
-
-def _unless_too_large(
-    encode: Callable[[], tuple[EncodedRows, ...]],
-) -> tuple[EncodedRows, ...] | None:
-    try:
-        return encode()
-    except TooLargeError as error:
-        log.warning("%s; its subscribers must start again", error)
-        return None
 
 
 def same_columns(one: pa.Schema, other: pa.Schema) -> bool:

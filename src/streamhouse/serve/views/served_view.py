@@ -4,7 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from streamhouse.close_matches import closest, nearest
 from streamhouse.errors import OptionError, StreamhouseError, TableError
@@ -120,24 +120,22 @@ def is_plain_text(text: str) -> bool:
     return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
-Key: TypeAlias = tuple[str, str, tuple[str, ...] | None, str | None]
-
-
 @dataclass(frozen=True)
 class ServedView:
     """One served view.
 
     `name` is `database.table` as clients write it. `source` is the table, branch or view that it
     reads. `columns` are the exposed columns, None for all. `filter` is a condition in the Flink
-    dialect over the source's columns. `chart` is used by the web page only.
+    dialect over the source's columns. The others are for people, and `chart` for the web page; they
+    do not count when views are compared: equal views share one stream.
     """
 
     name: str
     source: str
     columns: tuple[str, ...] | None = None
     filter: str | None = None
-    title: str | None = None
-    description: str | None = None
+    title: str | None = field(default=None, compare=False)
+    description: str | None = field(default=None, compare=False)
     chart: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def visible(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -155,11 +153,6 @@ class ServedView:
                 "have; correct 'columns' in the server's file of views"
             )
         return self.columns
-
-    @property
-    def key(self) -> Key:
-        """All fields that determine the rows; views with equal keys share one stream."""
-        return self.name, self.source, self.columns, self.filter
 
 
 def planned(view: ServedView, resolver: Resolver) -> BoundedQuery:

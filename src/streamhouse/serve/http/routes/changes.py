@@ -134,8 +134,6 @@ async def _subscribe(
     columns: str | None,
 ) -> Subscription:
     parts = state(connection)
-    if parts.ending:
-        raise BusyError("the server is shutting down; try again later")
     selected = names_of("columns", columns)
 
     def find_view(warehouse: Warehouse) -> ServedView:

@@ -13,9 +13,7 @@ from starlette.responses import Response
 from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.http.access_control import MayRead, MayRun, check_body
-from streamhouse.serve.http.models import error_responses
-from streamhouse.serve.http.routes.parameters import KNOWN_PARAMETERS, state
-from streamhouse.serve.pipelines.models import (
+from streamhouse.serve.http.models import (
     GraphModel,
     InvalidScript,
     PipelineBody,
@@ -24,7 +22,9 @@ from streamhouse.serve.pipelines.models import (
     ScriptBody,
     StartBody,
     ValidScript,
+    error_responses,
 )
+from streamhouse.serve.http.routes.parameters import KNOWN_PARAMETERS, state
 from streamhouse.serve.pipelines.runner import Runner
 from streamhouse.serve.settings import ServerSettings
 from streamhouse.serve.tokens import RUN, Scope
@@ -109,13 +109,7 @@ _CHANGED: dict[str, Any] = {
 )
 async def pipelines(request: Request) -> Any:
     """All pipelines of the warehouse, running and ended, with their throughput and lag."""
-    parts = state(request)
-
-    def all_of_them() -> dict[str, Any]:
-        parts.runner.record_ended()
-        return {"pipelines": parts.pipelines.all()}
-
-    return await read(request, all_of_them)
+    return {"pipelines": await read(request, state(request).pipelines.all)}
 
 
 @router.get(
@@ -252,7 +246,6 @@ async def log(
 
 
 def _find(request: Request, name: str) -> dict[str, Any]:
-    state(request).runner.record_ended()
     record: dict[str, Any] = state(request).pipelines.find(name)
     return record
 

@@ -1,5 +1,5 @@
-// The types of the server's responses, as serve.http.models, serve.pipelines.models and
-// streamhouse.graph.model define them. The server does not send this file to browsers.
+// The types of the server's responses, as serve.http.models and streamhouse.graph.model define
+// them. The server does not send this file to browsers.
 
 /** A JSON value; `parse` returns integers beyond the safe range as BigInt. */
 export type Json = string | number | bigint | boolean | null | Json[] | JsonObject;
