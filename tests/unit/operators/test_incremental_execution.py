@@ -23,8 +23,8 @@ from tests.unit.operators.random_trees import (
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_engine import opened, time_sql
 from streamhouse.operators.join import Join
+from streamhouse.operators.limit import TopN
 from streamhouse.operators.operator import RESULT, WEIGHT, Operator, walk
-from streamhouse.operators.top_n import TopN
 from streamhouse.operators.trees import incremental
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
 from streamhouse.operators.trees.drawing import whole_reason

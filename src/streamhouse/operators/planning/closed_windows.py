@@ -17,8 +17,8 @@ from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Join, JoinKind
 from streamhouse.operators.operator import Linear, Operator, walk
-from streamhouse.operators.planning import window_reach
 from streamhouse.operators.planning.query_tree import tree_of
+from streamhouse.operators.planning.time_ranges import join_windows
 from streamhouse.operators.project import Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.scan import Scan
@@ -226,7 +226,7 @@ def _late_rows(analyzed: Analyzed, plan: BoundedQuery, window: Window) -> LateRo
 def _expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
     expanded = inlined(Parsed(parsed.script, tree.copy(), parsed.canonical), resolver).tree
     assert isinstance(expanded, exp.Query)
-    window_reach.join_windows(expanded)
+    join_windows(expanded)
     if not closed_windows.windows(expanded):
         joins_in_time.wait(expanded)
         closed_windows.wait_for_matches(expanded)

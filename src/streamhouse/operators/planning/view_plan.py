@@ -25,8 +25,8 @@ from streamhouse.sql.functions.expression_builders import CURRENT_WATERMARK
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, Column, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution.as_of_clause import VERSIONED
 from streamhouse.sql.resolution.columns import Parsed
-from streamhouse.sql.resolution.event_time import VERSIONED
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.types import NULL, stored_type

@@ -16,7 +16,6 @@ from sqlglot.schema import MappingSchema
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch import (
-    as_of_clause,
     joins_in_time,
     literal_insert,
     plain_form,
@@ -33,12 +32,17 @@ from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.parser import hints
 from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.plan import ROWS, AsOf, BoundedQuery, BoundedScan, Resolver, TableInfo
+from streamhouse.sql.resolution import as_of_clause
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
-from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.columns import Parsed, physical
 from streamhouse.sql.resolution.view_expansion import inlined
-from streamhouse.sql.resolution.visible_columns import check_columns, check_width, leftmost
+from streamhouse.sql.resolution.visible_columns import (
+    check_columns,
+    check_stored_times,
+    check_width,
+    leftmost,
+)  # fmt: skip
 from streamhouse.sql.select_parts import derived
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script
@@ -209,7 +213,7 @@ def analyze_tree(
         _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
     try:
         named = qualified(parsed, tree, scans.relations)
-        window_columns.check_stored_times(parsed.script, named)
+        check_stored_times(parsed.script, named)
         joins_in_time.rewrite(parsed.script, named, scans.relations)
         row_comparisons.rows_in_correlated_queries(named)
         lowered = lowering.lower(parsed.script, named, scans.relations, True, scans.declared, zone)
