@@ -186,7 +186,7 @@ class RowsSource:
         if limit is not None:
             select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
         analyzed = analyze_tree(Parsed(script, select, ""), select, self._tables)
-        plan = analyzed.plan(analyzed.tree, list(wanted))
+        plan = analyzed.plan(output=list(wanted))
         if self.pin is None and self._request.as_of is not None:
             self._check_as_of(plan)
             try:

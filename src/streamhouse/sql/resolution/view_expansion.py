@@ -3,7 +3,7 @@
 So a stream over a view reads the view's table, and the rules for subqueries also apply to views.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -33,6 +33,13 @@ def inlined(parsed: Parsed, resolver: Resolver) -> Parsed:
     # A changed view must change the fingerprint of the query.
     canonical = "\n".join([parsed.canonical, *used])
     return Parsed(parsed.script, tree, canonical) if used else parsed
+
+
+def views_expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
+    """As `inlined`, for a tree that need not be that of the query's text."""
+    found = inlined(replace(parsed, tree=tree), resolver).tree
+    assert isinstance(found, exp.Query)
+    return found
 
 
 @dataclass(frozen=True)
