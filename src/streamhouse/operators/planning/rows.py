@@ -18,7 +18,7 @@ from streamhouse.operators.scan import Scan
 from streamhouse.sql.expressions.binder import BindError, generate
 from streamhouse.sql.plan import BoundedScan
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.select_parts import replaced_columns, sources
+from streamhouse.sql.select_parts import aliases, replaced_columns
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _TIMES = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP")
@@ -139,20 +139,11 @@ def _is_own(column: exp.Column, query: exp.Expr) -> bool:
     """Whether a column is of a relation within a subquery."""
     node: exp.Expr | None = column
     while node is not None:
-        if isinstance(node, exp.Select) and column.table.lower() in _aliases(node):
-            return True
+        if isinstance(node, exp.Select):
+            if column.table.lower() in map(str.lower, aliases(node)):
+                return True
         node = None if node is query else node.parent
     return False
-
-
-def _aliases(select: exp.Select) -> set[str]:
-    found = set()
-    for each in sources(select):
-        inner = each.this if isinstance(each, exp.Subquery) and not each.alias else each
-        joined = inner.args.get("joins") if isinstance(inner, exp.Table) else None
-        found |= {source.alias_or_name.lower() for source in (each, inner)}
-        found |= {join.this.alias_or_name.lower() for join in joined or ()}
-    return found
 
 
 def over(rows: Rows) -> Sides:
