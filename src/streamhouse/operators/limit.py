@@ -1,4 +1,4 @@
-"""ORDER BY … LIMIT … OFFSET, and what it shares with Top-N: the first rows of each partition."""
+"""ORDER BY … LIMIT … OFFSET, Top-N and deduplication: the first rows of each partition."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

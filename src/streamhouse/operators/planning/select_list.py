@@ -43,6 +43,10 @@ _OF_NO_ROWS = {
 }  # fmt: skip
 """Aggregates that are not NULL if there are no rows."""
 _PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+_MOST_SETS = 128
+_Nodes = tuple[exp.Expr, ...]
+"""The expressions of one grouping set."""
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -224,25 +228,19 @@ def _of_peers(window: exp.Window) -> bool:
     return not total_order.in_rows(window) and known
 
 
-_KINDS = (exp.Rollup, exp.Cube, exp.GroupingSets)
-_MOST = 128
-_Nodes = tuple[exp.Expr, ...]
-"""The expressions of one grouping set."""
-
-
 def grouping_sets(group: exp.Group) -> list[_Nodes]:
     """The sets of a GROUP BY; a plain one has one."""
     clauses: list[exp.Expr] = [*group.expressions]
     for name in ("rollup", "cube", "grouping_sets"):
         clauses += group.args.get(name) or ()
     found = [_joined(sets) for sets in product(*map(_sets, clauses))]
-    if len(found) > _MOST:
-        raise NotExpressedError(f"more than {_MOST} grouping sets")
+    if len(found) > _MOST_SETS:
+        raise NotExpressedError(f"more than {_MOST_SETS} grouping sets")
     return found
 
 
 def _sets(clause: exp.Expr) -> list[_Nodes]:
-    parts = [_nodes(each) for each in clause.expressions] if isinstance(clause, _KINDS) else []
+    parts = [_nodes(each) for each in clause.expressions] if isinstance(clause, _SETS) else []
     match clause:
         case exp.Rollup():
             return [_joined(parts[:n]) for n in range(len(parts), -1, -1)]
@@ -255,7 +253,7 @@ def _sets(clause: exp.Expr) -> list[_Nodes]:
 
 
 def _nodes(node: exp.Expr) -> _Nodes:
-    if isinstance(node, _KINDS):
+    if isinstance(node, _SETS):
         return ()
     return tuple(node.expressions) if isinstance(node, exp.Tuple) else (node.unnest(),)
 

@@ -1,4 +1,7 @@
-"""What the incremental execution of a tree needs to know before it has any rows."""
+"""What the incremental execution of a tree needs to know before it has any rows.
+
+Window functions over the same partitions become one operator, which keeps its input once.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
