@@ -1,4 +1,4 @@
-"""ORDER BY … LIMIT … OFFSET, and what it shares with Top-N: the first rows of each partition."""
+"""ORDER BY … LIMIT … OFFSET, Top-N and deduplication: the first rows of each partition."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -21,6 +21,7 @@ from streamhouse.operators.operator import (
     plain,
     same_keys,
 )  # fmt: skip
+from streamhouse.operators.over import WindowFunction
 from streamhouse.sql.expressions.binder import quote
 
 
@@ -151,3 +152,38 @@ class Limit(FirstRows):
         order = f" by {', '.join(self.order)}" if self.order else ""
         skipped = f", skip {self.skipped}" if self.skipped else ""
         return plain(f"limit {self.most}{skipped}{order}")
+
+
+@dataclass(frozen=True)
+class TopN(FirstRows, WindowFunction):
+    """The rows whose rank, the column of the window function, is at most `most`."""
+
+    most: int = 1
+
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        if self.rank != "ROW_NUMBER" or not all(item.column for item in self.by):
+            return self.input.keys
+        partition = frozenset(item.column for item in self.by)
+        number = frozenset[str]() if self.most <= 1 else frozenset([self.item.name])
+        return self.input.keys | {partition | number}
+
+    @property
+    def _follows(self) -> bool:
+        return not (self.in_order or self.timed)
+
+    @cached_property
+    def _leading(self) -> Leading | None:
+        window = parse_one(self.item.sql, dialect="duckdb").find(exp.Window)
+        order = None if window is None else window.args.get("order")
+        # More rows than `most` may have a dense rank that is small enough.
+        if order is None or self.rank == "DENSE_RANK":
+            return None
+        return Leading.ordered(order.expressions[0], self.most, self.input.not_null)
+
+    def whole(self, inputs: Sequence[str]) -> str:
+        rank = quote(self.item.name)
+        return f"SELECT * FROM ({super().whole(inputs)}) WHERE {rank} <= {self.most}"
+
+    def describe(self) -> str:
+        return plain(f"top {self.most}: {self.item.sql}")

@@ -10,7 +10,7 @@ from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.runtime.views.windows.late_changes import COLUMNS as LATE_COLUMNS
+from streamhouse.runtime.views.late_changes import COLUMNS as LATE_COLUMNS
 
 
 def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:

@@ -46,6 +46,17 @@ def sources(select: exp.Select) -> list[exp.Expr]:
     return [*([] if from_ is None else [from_.this]), *(join.this for join in joins)]
 
 
+def aliases(select: exp.Select) -> set[str]:
+    """The names of the relations of FROM, also of those that are joined in parentheses."""
+    found = set()
+    for each in sources(select):
+        inner = each.this if isinstance(each, exp.Subquery) and not each.alias else each
+        joins = inner.args.get("joins") if isinstance(inner, exp.Table) else None
+        found |= {source.alias_or_name for source in (each, inner)}
+        found |= {join.this.alias_or_name for join in joins or ()}
+    return found
+
+
 def group_expressions(group: exp.Expr) -> Iterator[exp.Expr]:
     """The expressions of GROUP BY, also those of its grouping sets."""
     for node in group.iter_expressions():

@@ -23,8 +23,8 @@ from tests.unit.operators.random_trees import (
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_engine import opened, time_sql
 from streamhouse.operators.join import Join
+from streamhouse.operators.limit import TopN
 from streamhouse.operators.operator import RESULT, WEIGHT, Operator, walk
-from streamhouse.operators.top_n import TopN
 from streamhouse.operators.trees import incremental
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
 from streamhouse.operators.trees.drawing import whole_reason
@@ -89,6 +89,8 @@ _OF_GROUPS = (
     "SUM(amount) FROM orders p WHERE p.product = o.product)",
     "SELECT o.product, (SELECT COUNT(*) FROM orders WHERE product < o.product) AS n FROM orders o "
     "GROUP BY ROLLUP (o.product)",
+    "SELECT o.product, COUNT(*) AS n FROM orders o GROUP BY GROUPING SETS ((o.product))",
+    "SELECT COUNT(*) AS n, MAX(o.id) AS last FROM orders o GROUP BY GROUPING SETS (())",
     "SELECT 1 IN (SELECT MAX(o.amount)) AS t FROM orders o",
     "SELECT o.product, (SELECT SUM((SELECT SUM(o.id))) OVER ()) AS s FROM orders o GROUP BY "
     "o.product",
@@ -99,7 +101,7 @@ _OF_GROUPS = (
     "SELECT o.id, (SELECT COUNT(*) FROM (SELECT 1 AS x FROM visits v WHERE v.seconds = o.amount "
     "GROUP BY ROLLUP (v.page)) t) AS n FROM orders o",
 )
-"""Subqueries that read columns of groups, or have aggregates of the query around them."""
+"""Groups of one grouping set, and subqueries that read columns or have aggregates of the groups."""
 _WITHOUT_COLUMNS = (
     "SELECT ROW_NUMBER() OVER () AS r FROM orders",
     "SELECT 1 AS a, LAG(7) OVER () AS l, FIRST_VALUE(1) OVER () AS f FROM orders",

@@ -32,11 +32,10 @@ from streamhouse.runtime.state.batch_logs import note
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.views.late_changes import COLUMNS
 from streamhouse.runtime.views.planner import OPEN_SINCE, ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
-from streamhouse.runtime.views.task import RefreshTask
-from streamhouse.runtime.views.windows.late_changes import COLUMNS
-from streamhouse.runtime.views.windows.late_rows import LateWriter
+from streamhouse.runtime.views.task import LateWriter, RefreshTask
 from streamhouse.source import Offset
 from streamhouse.sql.parser.windowed_rows import Window
 from streamhouse.sql.plan import TableInfo, Watermark

@@ -13,7 +13,6 @@ from tests.unit.views.view_session import bag
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.operators.scan import Scan
-from streamhouse.operators.trees.compiled_tree import Source
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
@@ -78,10 +77,9 @@ def _check(warehouse: Warehouse, start: Offset, end: Offset, key: str) -> bool:
         primary_key=tuple(key.split(", ")) if key else (),
     )
     columns = ("v", "k", "p", "d", "s") if key else ("v", "s")
-    source = Source(Scan(info, "t", columns), ("t",))
     address = TableAddress(warehouse.options, "db.t", table.schema_id)
     try:
-        change = net_change(source, address, start, end)
+        change = net_change(Scan(info, "t", columns), address, start, end)
     except UnknownChangeError:
         return False
     rows = Counter(_rows(table, start, columns))

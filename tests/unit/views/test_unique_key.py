@@ -52,6 +52,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
         ("SELECT id FROM orders UNION ALL SELECT id FROM customers", HIDDEN_KEY),
         ("SELECT id FROM orders EXCEPT SELECT id FROM customers", "id"),
         ("SELECT id, product FROM orders GROUP BY ROLLUP (id, product)", HIDDEN_KEY),
+        ("SELECT id, COUNT(*) AS n FROM orders GROUP BY GROUPING SETS ((id))", "id"),
         ("SELECT o.id, t.tag FROM orders o CROSS JOIN UNNEST(o.tags) AS t (tag)", HIDDEN_KEY),
         ("WITH w AS (SELECT id FROM orders) SELECT id FROM w", "id"),
         ("SELECT id + 1 AS id FROM orders", HIDDEN_KEY),

@@ -22,7 +22,7 @@ from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.result_view import KeptResult, kept_result, kept_spec
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views.build import Build
+from streamhouse.runtime.views.build import build
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.refresh import refresh
@@ -185,7 +185,7 @@ class ViewBatches:
         wanted = self._wanted or ([self.offset] if task.stale else [])
         self._wanted = wanted if self.builds_late() else []
         for offset in wanted[len(self._wanted) :]:
-            Build(offset).run(self.spec)
+            build(self.spec, offset)
         return task.changes.total()
 
     def _commit(self, batch: WrittenBatch) -> None:

@@ -17,14 +17,14 @@ from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Join, JoinKind
 from streamhouse.operators.operator import Linear, Operator, walk
-from streamhouse.operators.planning import window_reach
 from streamhouse.operators.planning.query_tree import tree_of
+from streamhouse.operators.planning.time_ranges import join_windows
 from streamhouse.operators.project import Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.set_operation import SetOperation
-from streamhouse.sql.batch import closed_windows, joins_in_time, total_order
-from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, planned_into, query_tree
+from streamhouse.sql.batch import closed_windows, joins_in_time
+from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.parser.windowed_rows import KEY, WINDOWED, Window
 from streamhouse.sql.plan import (
@@ -39,7 +39,7 @@ from streamhouse.sql.plan import (
 )
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
-from streamhouse.sql.resolution.view_expansion import inlined
+from streamhouse.sql.resolution.view_expansion import views_expanded
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.text import ticked
 from streamhouse.sql.types import stored_type
@@ -129,30 +129,42 @@ class ClosedWindows:
         return replace(self, column=column, offset_ms=offset_ms, seen=seen)
 
 
-def closing_tree(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
-    """The tree of a query that has the windows alone that a batch closes, with views expanded.
+def closing_tree(tree: exp.Query, without_late: bool = False) -> exp.Query:
+    """The tree of an `expanded` query that has the windows alone that a batch closes.
 
-    Raises `UnsupportedSqlError` for a query without windows.
+    `without_late`: as these were when they were closed. It reads `late_table`s.
     """
-    tree = _expanded(parsed, tree, resolver)
+    closing = tree.copy()
+    closed_windows.close(closing, without_late)
+    return closing
+
+
+def expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
+    """The tree of a query with views expanded, and all that a watermark closes marked.
+
+    Raises `NoWindowsError` for a query without windows.
+    """
+    tree = views_expanded(parsed, tree.copy(), resolver)
+    join_windows(tree)
+    if not closed_windows.windows(tree):
+        joins_in_time.wait(tree)
+        closed_windows.wait_for_matches(tree)
     if not closed_windows.windows(tree):
         raise NoWindowsError("the SELECT has no windows")
-    closed_windows.close(tree)
     return tree
 
 
 def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWindows:
-    """The further queries of a result of closed windows.
+    """The further queries of a result of closed windows, of which `tree` is `expanded`.
 
     Raises `UnsupportedSqlError` for windows of tables without a WATERMARK.
     """
     late, watermarks = list[LateRows](), dict[tuple[str, ...], BoundedQuery]()
-    tree = _expanded(parsed, tree, resolver)
     kinds = [select.meta[WINDOWED] for select in closed_windows.windows(tree)]
     queries = zip(closed_windows.late(tree), closed_windows.sessions(tree), kinds, strict=True)
     for query, sessions, window in queries:
         analyzed = analyze_tree(parsed, query, resolver)
-        plan = analyzed.plan(analyzed.tree, analyzed.output)
+        plan = analyzed.plan()
         tables = [scan.table for scan in plan.scans]
         if not any(table.watermark for table in tables):
             listed = ", ".join(table.name[-1] for table in tables)
@@ -167,34 +179,12 @@ def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWi
             )
         late.append(_late_rows(analyzed, plan, window))
         if sessions is not None:
-            combined = analyze_tree(
-                parsed, sessions, ClosedWindows(tuple(late), ()).tables(resolver)
-            )
-            plan = combined.plan(combined.tree, combined.output)
-            late[-1] = replace(late[-1], sessions=plan)
+            known = ClosedWindows(tuple(late), ()).tables(resolver)
+            late[-1] = replace(late[-1], sessions=analyze_tree(parsed, sessions, known).plan())
         for table in tables:
             if table.watermark is not None:
                 watermarks[table.name] = _watermark(parsed, table, resolver)
     return ClosedWindows(tuple(late), tuple(watermarks.values()))
-
-
-def seen_query(
-    query: Query,
-    resolver: Resolver,
-    windows: ClosedWindows,
-    target: TableInfo,
-    columns: tuple[str, ...] = (),
-) -> BoundedQuery:
-    """The query of a result of closed windows as these were when they were closed.
-
-    It reads `late_table`s; `target` and `columns` as for `planned_into`.
-    """
-    parsed = names.parse_query(query)
-    tree = _expanded(parsed, query_tree(parsed), resolver)
-    closed_windows.close(tree, without_late=True)
-    analyzed = analyze_tree(parsed, tree, windows.tables(resolver))
-    total_order.complete(analyzed.tree)
-    return planned_into(analyzed, target, columns)[1]
 
 
 class _LateTables(ResolverAround):
@@ -223,16 +213,6 @@ def _late_rows(analyzed: Analyzed, plan: BoundedQuery, window: Window) -> LateRo
     return LateRows(plan, linear, columns, window)
 
 
-def _expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
-    expanded = inlined(Parsed(parsed.script, tree.copy(), parsed.canonical), resolver).tree
-    assert isinstance(expanded, exp.Query)
-    window_reach.join_windows(expanded)
-    if not closed_windows.windows(expanded):
-        joins_in_time.wait(expanded)
-        closed_windows.wait_for_matches(expanded)
-    return expanded
-
-
 def _watermark(parsed: Parsed, table: TableInfo, resolver: Resolver) -> BoundedQuery:
     """The query of the greatest watermark of a table's rows, and of the split that it is of."""
     watermark = table.watermark
@@ -248,7 +228,7 @@ def _watermark(parsed: Parsed, table: TableInfo, resolver: Resolver) -> BoundedQ
     own = names.parse_query(Query(text, TextPosition(1, 1)))
     assert isinstance(own.tree, exp.Query)
     analyzed = analyze_tree(own, own.tree, resolver, first=table)
-    return analyzed.plan(analyzed.tree, ["at", "split"])
+    return analyzed.plan(output=["at", "split"])
 
 
 def _roles(operator: Operator) -> Mapping[str, str]:

@@ -1,30 +1,28 @@
 """FROM and JOIN: the rows of a SELECT before WHERE."""
 
-import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from streamhouse.operators.join import JoinKind
 from streamhouse.operators.operator import INPUT, Operator
+from streamhouse.operators.planning.correlation import for_all
 from streamhouse.operators.planning.joins import combined, inner_join, is_true
 from streamhouse.operators.planning.rows import (
     RESERVED,
     NotExpressedError,
     Rows,
+    Sources,
     check_args,
     checked,
     fragment,
     free_columns,
     over,
 )  # fmt: skip
-from streamhouse.operators.planning.subqueries.correlation import Within, for_all
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.unnest import Unnest
 from streamhouse.operators.values import Values
-from streamhouse.sql.plan import BoundedScan
 from streamhouse.sql.select_parts import conjuncts
 
 _ELEMENT_ARGS = ("this", "alias", "joins", "expressions", "offset", "outer")
@@ -36,46 +34,23 @@ ONE_ROW = Values((), ((),))
 """The row of a SELECT without FROM."""
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What names in FROM refer to: the query's scans, and the WITH queries in scope."""
-
-    scans: dict[str, BoundedScan]
-    queries: dict[str, Operator]
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-    """Numbers for the columns of subqueries."""
-
-    def find(self, name: str, prefix: str) -> Operator | None:
-        """The operator of a relation; the columns of a scan begin with `prefix`."""
-        if name.lower() in self.queries:
-            return self.queries[name.lower()]
-        scan = self.scans.get(name)
-        if scan is None:
-            return None
-        fixed = bool(scan.as_of)
-        return Scan(scan.table, scan.relation, scan.columns, prefix, fixed)
-
-
 class FromClause:
     """Builds the rows of one SELECT's FROM.
 
-    `where` are the conditions of WHERE; those that joins take over are removed. `query` builds the
-    tree of a subquery, `within` that of one that reads columns of relations before it, and
-    `scalars` columns for the subqueries of conditions. `domain` is the first relation of a subquery
-    that reads its columns.
+    `where` are the conditions of WHERE; those that joins take over are removed. `scalars` gives
+    columns for the subqueries of conditions. `domain` is the first relation of a subquery that
+    reads its columns.
     """
 
     def __init__(
         self,
         sources: Sources,
-        query: Callable[[exp.Expr], Operator],
         where: list[exp.Expr],
-        within: Within,
         scalars: Scalars,
         domain: Rows | None = None,
     ) -> None:
-        self._sources, self._query, self._where = sources, query, where
-        self._within, self._scalars, self._domain = within, scalars, domain
+        self._sources, self._where = sources, where
+        self._scalars, self._domain = scalars, domain
         self._several = False
 
     def rows(self, select: exp.Select) -> Rows:
@@ -155,8 +130,7 @@ class FromClause:
         return found
 
     def _lateral(self, left: Rows, node: exp.Expr, kind: JoinKind, on: list[exp.Expr]) -> Rows:
-        number = next(self._sources.numbers)
-        inner, terms, found = for_all(node.this, left, number, self._within)
+        inner, terms, found = for_all(node.this, left, self._sources)
         columns, alias = inner.operator.columns, node.alias_or_name
         values = columns[: len(found)]
         called = [each.name for each in node.args["alias"].columns] or list(values)
@@ -180,7 +154,7 @@ class FromClause:
                 if operator is None:
                     raise NotExpressedError(f"the relation {node.name}")
             case exp.Lateral() | exp.Subquery() if isinstance(node.this, exp.Query):
-                operator = self._query(node.this.unnest())
+                operator = self._sources.operator(node.this.unnest())
             case exp.Subquery() if isinstance(node.this, exp.Table) and not alias:
                 return self._joined(node.this, node.this.args.get("joins") or [])
             case exp.Values():

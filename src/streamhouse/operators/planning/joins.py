@@ -9,7 +9,6 @@ from sqlglot import exp
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Operator
 from streamhouse.operators.planning.accumulation import distinct
-from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.rows import (
     Rows,
     Sides,
@@ -17,6 +16,7 @@ from streamhouse.operators.planning.rows import (
     comparable,
     fragment,
     over,
+    passing,
     plain_column,
     sides_of,
 )  # fmt: skip

@@ -11,22 +11,27 @@ from sqlglot import exp
 
 from streamhouse.operators.distinct import Distinct
 from streamhouse.operators.operator import Key, Operator
-from streamhouse.operators.planning.filters import passing
-from streamhouse.operators.planning.from_clause import FromClause, Sources
-from streamhouse.operators.planning.grouping_sets import grouping_sets
-from streamhouse.operators.planning.limits import limited
+from streamhouse.operators.planning.correlation import with_all
+from streamhouse.operators.planning.from_clause import FromClause
 from streamhouse.operators.planning.pruning import pruned
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
+    Sources,
     check_args,
     checked,
     item,
+    passing,
     reference,
 )  # fmt: skip
-from streamhouse.operators.planning.select_list import Grouping, aggregates_in, with_windows
-from streamhouse.operators.planning.subqueries.correlation import with_all
-from streamhouse.operators.planning.subqueries.joined_subqueries import Subqueries
+from streamhouse.operators.planning.select_list import (
+    Grouping,
+    aggregates_in,
+    grouping_sets,
+    limited,
+    with_windows,
+)
+from streamhouse.operators.planning.subqueries import Subqueries
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.set_operation import SetKind, SetOperation
@@ -48,15 +53,19 @@ def tree_of(tree: exp.Query, scans: Iterable[BoundedScan]) -> Operator:
     Its operators have only the columns that are read, so that a column PROCTIME() that nothing
     reads does not make it depend on the time.
     """
-    sources = Sources({scan.relation: scan for scan in scans}, {})
+    sources = Sources({scan.relation: scan for scan in scans}, {}, _built)
     try:
-        return pruned(_Query(sources).operator(tree))
+        return pruned(sources.operator(tree))
     except NotExpressedError as failure:
         # DuckDB binds the query as a whole, but not over relations in the place of its tables.
         found = {name: sources.find(name, "") for name in sources.scans}
         inputs = tuple(each for each in found.values() if each is not None)
         names = _unique([each.alias_or_name for each in tree.selects])
         return QueryBlock(generate(tree), tuple(found), inputs, tuple(names), str(failure))
+
+
+def _built(sources: Sources, tree: exp.Expr, domain: Rows | None) -> Operator:
+    return _Query(sources, domain).operator(tree)
 
 
 class _Query:
@@ -83,14 +92,6 @@ class _Query:
                 raise
             return self._block(tree, str(failure))
 
-    def _alone(self, tree: exp.Expr) -> Operator:
-        """The tree of a query that reads no columns around it."""
-        return _Query(self._sources).operator(tree)
-
-    def _within(self, tree: exp.Expr, domain: Rows) -> Operator:
-        """The tree of a subquery over the values of the columns that it reads around it."""
-        return _Query(self._sources, domain).operator(tree)
-
     def _operator(self, tree: exp.Expr) -> Operator:
         if isinstance(tree, exp.Subquery):
             check_args(tree, ("this", "alias"), " after parentheses")
@@ -102,26 +103,27 @@ class _Query:
         if isinstance(body, exp.Select) and MATCHED in body.meta:
             return self._matches(body)
         body.set("with_", None)
-        return _Query(self._with(with_), self._domain).operator(body)
+        return self._with(with_).operator(body, self._domain)
 
     def _with(self, with_: exp.With) -> Sources:
         if with_.args.get("recursive"):
             raise NotExpressedError("WITH RECURSIVE")
-        sources = replace(self._sources, queries=dict(self._sources.queries))
+        queries = dict(self._sources.queries)
+        sources = replace(self._sources, queries=queries)
         for cte in with_.expressions:
-            operator = _Query(sources).operator(cte.this)
+            operator = sources.operator(cte.this)
             names = [each.name for each in cte.args["alias"].columns]
             if names:
                 pairs = zip(operator.columns, names, strict=False)
                 items = tuple(Item.of(column, name) for column, name in pairs)
                 operator = checked(Project(operator, items))
-            sources.queries[cte.alias.lower()] = operator
+            queries[cte.alias.lower()] = operator
         return sources
 
     def _matches(self, select: exp.Select) -> Operator:
         """The matches of MATCH_RECOGNIZE: SQL over the partitions of its input."""
         source, *_ = select.args["with_"].expressions
-        operator = self._alone(source.this)
+        operator = self._sources.operator(source.this)
         source.pop()
         by = tuple(column for column in operator.columns if column in select.meta[MATCHED])
         names = tuple(_unique([each.alias_or_name for each in select.selects]))
@@ -147,7 +149,7 @@ class _Query:
 
     def _select(self, select: exp.Select) -> Operator:
         check_args(select, _SELECT_ARGS)
-        subqueries = Subqueries(self._sources, self._alone, self._within)
+        subqueries = Subqueries(self._sources)
         rows = self._filtered(select, subqueries)
         items = [*(each.unalias() for each in select.selects), *self._given]
         by_name = {each.alias_or_name: each.unalias() for each in select.selects}
@@ -177,10 +179,8 @@ class _Query:
 
     def _filtered(self, select: exp.Select, subqueries: Subqueries) -> Rows:
         """The rows that pass WHERE."""
-        where = select.args.get("where")
-        terms = conjuncts(where)
-        scalars = subqueries.with_scalars
-        from_ = FromClause(self._sources, self._alone, terms, self._within, scalars, self._domain)
+        terms = conjuncts(select.args.get("where"))
+        from_ = FromClause(self._sources, terms, subqueries.with_scalars, self._domain)
         rows = from_.rows(select)
         rows = passing(rows, [term for term in terms if not term.find(exp.Query)])
         for term in (term for term in terms if term.find(exp.Query)):

@@ -3,16 +3,22 @@
 Expressions become SQL fragments whose columns are those of the operator's input: `fragment`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from streamhouse.operators.filter import Filter
+from streamhouse.operators.limit import TopN
 from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Key, Operator
-from streamhouse.operators.project import Item
+from streamhouse.operators.over import Over
+from streamhouse.operators.project import Item, Project
+from streamhouse.operators.scan import Scan
 from streamhouse.sql.expressions.binder import BindError, generate
+from streamhouse.sql.plan import BoundedScan
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.select_parts import replaced_columns, sources
+from streamhouse.sql.select_parts import aliases, replaced_columns
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _TIMES = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP")
@@ -37,6 +43,37 @@ class Rows:
         if column.table == INPUT and column.name in self.operator.columns:
             return column.name
         return self.names.get((column.table.lower(), column.name.lower()))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What names in FROM refer to: the query's scans, and the WITH queries in scope.
+
+    `build` makes the tree of a query with these sources.
+    """
+
+    scans: Mapping[str, BoundedScan]
+    queries: Mapping[str, Operator]
+    build: Callable[["Sources", exp.Expr, Rows | None], Operator]
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers for the columns of subqueries."""
+
+    def operator(self, tree: exp.Expr, domain: Rows | None = None) -> Operator:
+        """The tree of a subquery.
+
+        One that reads columns around it has the values of these in `domain`, and they come last in
+        its result.
+        """
+        return self.build(self, tree, domain)
+
+    def find(self, name: str, prefix: str) -> Operator | None:
+        """The operator of a relation; the columns of a scan begin with `prefix`."""
+        if name.lower() in self.queries:
+            return self.queries[name.lower()]
+        scan = self.scans.get(name)
+        if scan is None:
+            return None
+        return Scan(scan.table, scan.relation, scan.columns, prefix, bool(scan.as_of))
 
 
 Sides = Sequence[tuple[Rows, str]]
@@ -102,20 +139,11 @@ def _is_own(column: exp.Column, query: exp.Expr) -> bool:
     """Whether a column is of a relation within a subquery."""
     node: exp.Expr | None = column
     while node is not None:
-        if isinstance(node, exp.Select) and column.table.lower() in _aliases(node):
-            return True
+        if isinstance(node, exp.Select):
+            if column.table.lower() in map(str.lower, aliases(node)):
+                return True
         node = None if node is query else node.parent
     return False
-
-
-def _aliases(select: exp.Select) -> set[str]:
-    found = set()
-    for each in sources(select):
-        inner = each.this if isinstance(each, exp.Subquery) and not each.alias else each
-        joined = inner.args.get("joins") if isinstance(inner, exp.Table) else None
-        found |= {source.alias_or_name.lower() for source in (each, inner)}
-        found |= {join.this.alias_or_name.lower() for join in joined or ()}
-    return found
 
 
 def over(rows: Rows) -> Sides:
@@ -214,3 +242,51 @@ def rejected_nulls(condition: exp.Expr, rows: Rows) -> set[str]:
 
 RESERVED = (INPUT, LEFT, RIGHT)
 """Aliases that a query must not use."""
+
+
+def passing(rows: Rows, terms: list[exp.Expr]) -> Rows:
+    """The rows that pass all terms."""
+    operator, rest = rows.operator, []
+    for term in terms:
+        top = _top_n(operator, *_most(term, rows))
+        operator = top or operator
+        if top is None or isinstance(term, exp.Between):
+            rest.append(term)
+    if rest:
+        condition = " AND ".join(f"({fragment(term, over(rows))})" for term in rest)
+        rejects = frozenset(name for term in rest for name in rejected_nulls(term, rows))
+        operator = checked(Filter(operator, condition, rejects))
+    return Rows(operator, rows.names)
+
+
+def _most(term: exp.Expr, rows: Rows) -> tuple[str, int]:
+    """The column that a condition limits from above, and the greatest value that passes."""
+    if isinstance(term, exp.Between) and not term.args.get("symmetric"):
+        term = exp.LTE(this=term.this, expression=term.args["high"])
+    left, right = term.args.get("this"), term.args.get("expression")
+    if isinstance(left, exp.Column) and isinstance(right, exp.Literal) and right.is_int:
+        value, name = int(right.name), rows.find(left) or ""
+        if isinstance(term, exp.LTE) or (isinstance(term, exp.EQ) and value == 1):
+            return name, value
+        if isinstance(term, exp.LT):
+            return name, value - 1
+    return "", 0
+
+
+def _top_n(operator: Operator, name: str, most: int) -> Operator | None:
+    """The rows of an operator whose rank `name` is at most `most`; None if it is no rank."""
+    match operator:
+        case Project():
+            column = next((e.column for e in operator.items if e.name == name), "")
+            inner = _top_n(operator.input, column, most) if column else None
+            return None if inner is None else Project(inner, operator.items)
+        case Over() if operator.item.name == name and operator.rank:
+            return TopN(
+                operator.input, operator.item, operator.by, operator.rank, operator.in_order, most
+            )
+        case Over() if isinstance(operator.input, Over):
+            # Columns of OVER do not depend on each other: the rank may come last.
+            lower = operator.input
+            swapped = replace(lower, input=replace(operator, input=lower.input))
+            return _top_n(swapped, name, most) if lower.item.name == name else None
+    return None

@@ -1,25 +1,30 @@
-"""GROUP BY, aggregates and OVER: the operators between WHERE and the projection of a SELECT."""
+"""GROUP BY with its grouping sets, aggregates, OVER and LIMIT: the operators after WHERE."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import count
+from functools import reduce
+from itertools import combinations, count, product
 
 from sqlglot import exp
 
+from streamhouse.operators.limit import Limit
 from streamhouse.operators.operator import Operator
 from streamhouse.operators.over import Over
 from streamhouse.operators.planning.accumulation import Call, aggregated
-from streamhouse.operators.planning.grouping_sets import grouping_sets, union
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
+    checked,
     fragment,
     item,
     over,
+    passing,
     plain_column,
     reference,
 )  # fmt: skip
-from streamhouse.operators.project import Item
+from streamhouse.operators.project import Item, Project
+from streamhouse.operators.set_operation import SetKind, SetOperation
+from streamhouse.sql import select_parts
 from streamhouse.sql.batch import total_order
 from streamhouse.sql.expressions.binder import aggregate_names, function_name, is_aggregate_function
 from streamhouse.sql.select_parts import group_expressions
@@ -38,6 +43,10 @@ _OF_NO_ROWS = {
 }  # fmt: skip
 """Aggregates that are not NULL if there are no rows."""
 _PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+_MOST_SETS = 128
+_Nodes = tuple[exp.Expr, ...]
+"""The expressions of one grouping set."""
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -138,13 +147,13 @@ class Grouping:
             node = groupings.get(call)
             return None if node is None else self._grouping(node, own)
 
-        if not groupings and not (self._group and _has_sets(self._group)):
-            return Rows(aggregate(by), names)
         parts = grouping_sets(self._group or exp.Group())
+        if not groupings and len(parts) == 1:
+            return Rows(aggregate(by), names)
         if any(node in self._given for nodes in parts for node in nodes):
             raise NotExpressedError("GROUPING SETS of a column around a subquery")
         sets = [self._items([*self._given, *nodes]) for nodes in parts]
-        return Rows(union(sets, by, [item for item, _ in calls], aggregate, grouping), names)
+        return Rows(_union(sets, by, [item for item, _ in calls], aggregate, grouping), names)
 
     def _items(self, nodes: Iterable[exp.Expr]) -> list[Item]:
         """The columns of expressions, each once."""
@@ -164,13 +173,6 @@ class Grouping:
 
 def _is_grouping(node: exp.Expr) -> bool:
     return function_name(node) in ("grouping", "grouping_id")
-
-
-def _has_sets(group: exp.Group) -> bool:
-    kinds = (exp.Rollup, exp.Cube, exp.GroupingSets)
-    return any(group.args.get(k) for k in ("rollup", "cube", "grouping_sets")) or any(
-        isinstance(each, kinds) for each in group.expressions
-    )
 
 
 def _expressions(group: exp.Group | None) -> list[exp.Expr]:
@@ -224,3 +226,119 @@ def _of_peers(window: exp.Window) -> bool:
     """Whether rows that are alike in ORDER BY have the same value, whatever their order."""
     known = function_name(_core(window.this)) in _PEERS or not depends_on_order(window.this)
     return not total_order.in_rows(window) and known
+
+
+def grouping_sets(group: exp.Group) -> list[_Nodes]:
+    """The sets of a GROUP BY; a plain one has one."""
+    clauses: list[exp.Expr] = [*group.expressions]
+    for name in ("rollup", "cube", "grouping_sets"):
+        clauses += group.args.get(name) or ()
+    found = [_joined(sets) for sets in product(*map(_sets, clauses))]
+    if len(found) > _MOST_SETS:
+        raise NotExpressedError(f"more than {_MOST_SETS} grouping sets")
+    return found
+
+
+def _sets(clause: exp.Expr) -> list[_Nodes]:
+    parts = [_nodes(each) for each in clause.expressions] if isinstance(clause, _SETS) else []
+    match clause:
+        case exp.Rollup():
+            return [_joined(parts[:n]) for n in range(len(parts), -1, -1)]
+        case exp.Cube():
+            sizes = range(len(parts), -1, -1)
+            return [_joined(some) for n in sizes for some in combinations(parts, n)]
+        case exp.GroupingSets():
+            return [found for each in clause.expressions for found in _sets(each)]
+    return [_nodes(clause)]
+
+
+def _nodes(node: exp.Expr) -> _Nodes:
+    if isinstance(node, _SETS):
+        return ()
+    return tuple(node.expressions) if isinstance(node, exp.Tuple) else (node.unnest(),)
+
+
+def _joined(parts: Iterable[_Nodes]) -> _Nodes:
+    return tuple(node for part in parts for node in part)
+
+
+def _union(
+    sets: Sequence[Sequence[Item]],
+    by: Sequence[Item],
+    called: Sequence[Item],
+    aggregated: Callable[[Sequence[Item]], Operator],
+    grouping: Callable[[Item, Sequence[Item]], int | None],
+) -> Operator:
+    """The columns `by`, NULL where a set lacks them, and `called`, for the groups of each set.
+
+    `grouping` gives the value of a call that only tells which columns a set lacks.
+    """
+    parts = [aggregated(each) for each in sets]
+    types = {name: kind for part in parts for name, kind in part.types.items()}
+    rows = []
+    for part, own in zip(parts, sets, strict=True):
+        items = [
+            Item.of(e.name) if e in own else Item(e.name, f"CAST(NULL AS {types[e.name]})")
+            for e in by
+        ]
+        for call in called:
+            value = grouping(call, own)
+            items.append(Item.of(call.name) if value is None else _constant(call.name, value))
+        rows.append(checked(Project(part, tuple(items))))
+    return reduce(lambda a, b: checked(SetOperation(a, b, SetKind.UNION, True)), rows)
+
+
+def _constant(name: str, value: int) -> Item:
+    return Item(name, f"CAST({value} AS BIGINT)", "", frozenset())
+
+
+def limited(
+    rows: Rows, tree: exp.Expr, order: list[exp.Ordered], given: list[exp.Expr]
+) -> Operator:
+    """The first rows of a query, or of each value of the columns `given`."""
+    limit, offset = tree.args.get("limit"), tree.args.get("offset")
+    if limit is None and offset is None:
+        return rows.operator
+    most = None
+    if isinstance(limit, exp.Fetch):
+        most = _count(limit.args.get("count"))
+    elif limit is not None:
+        most = _count(limit.expression)
+    skipped = 0 if offset is None else _count(offset.expression)
+    terms = tuple(fragment(term, over(rows)) for term in order)
+    in_order = not total_order.is_total(tree)
+    first = rows.operator
+    if given:
+        return _numbered(rows, (skipped, most), order, given, in_order)
+    if skipped and most is not None and not in_order:
+        # The change of the first rows needs no other rows, and there are few of them.
+        first = checked(Limit(first, most + skipped, 0, terms))
+    return checked(Limit(first, most, skipped, terms, in_order))
+
+
+def _count(node: exp.Expr | None) -> int:
+    if not isinstance(node, exp.Literal) or not node.is_int:
+        raise NotExpressedError("LIMIT of an expression")
+    return int(node.name)
+
+
+def _numbered(
+    rows: Rows,
+    limits: tuple[int, int | None],
+    order: list[exp.Ordered],
+    by: Sequence[exp.Expr],
+    in_order: bool,
+) -> Operator:
+    """The rows after the first `limits[0]`, at most `limits[1]`, of each value of columns."""
+    skipped, most = limits
+    name = "_number"
+    number = select_parts.over(exp.RowNumber(), by, order)
+    ranked = replace(over_rows(rows.operator, name, number, rows), in_order=in_order)
+    bounds = [(exp.LTE, None if most is None else skipped + most), (exp.GT, skipped or None)]
+    tests: list[exp.Expr] = [
+        kind(this=reference(name), expression=exp.Literal.number(bound))
+        for kind, bound in bounds
+        if bound is not None
+    ]
+    found = passing(Rows(checked(ranked)), tests)
+    return checked(Project(found.operator, tuple(map(Item.of, rows.operator.columns))))

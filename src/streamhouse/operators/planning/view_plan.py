@@ -13,7 +13,7 @@ from streamhouse.operators.planning.closed_windows import (
     ClosedWindows,
     closed_plan,
     closing_tree,
-    seen_query,
+    expanded,
 )  # fmt: skip
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.sink import Sink
@@ -25,9 +25,9 @@ from streamhouse.sql.functions.expression_builders import CURRENT_WATERMARK
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, Column, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution.as_of_clause import VERSIONED
 from streamhouse.sql.resolution.columns import Parsed
-from streamhouse.sql.resolution.event_time import VERSIONED
-from streamhouse.sql.resolution.view_expansion import inlined
+from streamhouse.sql.resolution.view_expansion import views_expanded
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.types import NULL, stored_type
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
@@ -98,7 +98,10 @@ def plan_view(
     that is wrong, and `UnsupportedSqlError` for one that cannot be kept up to date.
     """
     with limited_depth(query):
-        analyzed, _ = _analyzed(query, resolver)
+        parsed = names.parse_query(query)
+        tree = query_tree(parsed)
+        _check_times(parsed, tree, resolver)
+        analyzed = _analyzed(parsed, tree, resolver)
         # The key of the view is shorter without the ends of windows.
         analyzed = replace(analyzed, tree=window_slices.without_ends(analyzed.tree))
         output = analyzed.named(column_names, "the view")
@@ -138,12 +141,20 @@ def plan_view_into(
     after a watermark has closed it.
     """
     with limited_depth(query):
-        analyzed, windows = _analyzed(query, resolver, closed)
+        parsed, windows = names.parse_query(query), None
+        tree = whole = query_tree(parsed)
+        _check_times(parsed, tree, resolver)
+        if closed:
+            whole = expanded(parsed, tree, resolver)
+            windows = closed_plan(parsed, whole, resolver)
+            tree, resolver = closing_tree(whole), windows.tables(resolver)
+        analyzed = _analyzed(parsed, tree, resolver)
         final, bounded = planned_into(analyzed, target, columns)
         result = tree_of(final, bounded.scans)
         if windows is not None:
-            seen = seen_query(query, resolver, windows, target, columns)
-            windows = windows.placed(result, seen)
+            seen = analyze_tree(parsed, closing_tree(whole, without_late=True), resolver)
+            total_order.complete(seen.tree)
+            windows = windows.placed(result, planned_into(seen, target, columns)[1])
     if windows is not None and target.primary_key and not windows.column:
         raise UnsupportedSqlError(
             "table.exec.emit.allow-lateness needs the windows of the rows of "
@@ -154,24 +165,14 @@ def plan_view_into(
     return replace(_plan(analyzed, bounded, target.columns, sink), windows=windows)
 
 
-def _analyzed(
-    query: Query, resolver: Resolver, closed: bool = False
-) -> tuple[Analyzed, ClosedWindows | None]:
-    parsed = names.parse_query(query)
-    tree = query_tree(parsed)
-    windows = closed_plan(parsed, tree, resolver) if closed else None
-    _check_times(parsed, resolver)
-    if windows is None:
-        analyzed = analyze_tree(parsed, tree.copy(), resolver)
-    else:
-        tree = closing_tree(parsed, tree, resolver)
-        analyzed = analyze_tree(parsed, tree, windows.tables(resolver))
+def _analyzed(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> Analyzed:
+    analyzed = analyze_tree(parsed, tree.copy(), resolver)
     total_order.complete(analyzed.tree, True, analyzed.scans.keys)
-    return analyzed, windows
+    return analyzed
 
 
-def _check_times(parsed: Parsed, resolver: Resolver) -> None:
-    tree = inlined(Parsed(parsed.script, parsed.tree.copy(), parsed.canonical), resolver).tree
+def _check_times(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> None:
+    tree = views_expanded(parsed, tree.copy(), resolver)
     for node in tree.find_all(exp.Anonymous):
         if node.name == CURRENT_WATERMARK:
             raise node_errors.unsupported(

@@ -1,11 +1,16 @@
-"""What the incremental execution of a tree needs to know before it has any rows."""
+"""What the incremental execution of a tree needs to know before it has any rows.
+
+Window functions over the same partitions become one operator, which keeps its input once.
+"""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
+from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Join
 from streamhouse.operators.operator import (
     INPUT,
@@ -14,15 +19,16 @@ from streamhouse.operators.operator import (
     Change,
     Linear,
     Operator,
+    Unary,
     keys,
     walk,
 )  # fmt: skip
-from streamhouse.operators.over import WindowFunction
+from streamhouse.operators.over import Over, PartitionSteps, WindowFunction
+from streamhouse.operators.planning.pruning import over_others
 from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, Origins, is_real
-from streamhouse.operators.trees.shared_partitions import shared
 from streamhouse.sql.expressions.binder import describe, quote
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
@@ -272,3 +278,51 @@ def obstacle(operator: Operator) -> str:
     if _is_inexact(operator) and not by_partition and any(operator.partitions or ()):
         return "it has no key, and numbers that are not exact"
     return ""
+
+
+def shared(root: Operator) -> Operator:
+    """The tree with the same result in which such window functions are `PartitionSteps`."""
+    operators = list(walk(root))
+    readers = Counter(id(each) for operator in operators for each in operator.inputs)
+    several = {id(each) for each in operators if readers[id(each)] > 1}
+    made: dict[int, Operator] = {}
+    for each in operators:
+        found = over_others(each, made)
+        if isinstance(found, Over):
+            found = _joined(found, {id(made[number]) for number in several if number in made})
+        made[id(each)] = found
+    return made[id(root)]
+
+
+def _joined(over: Over, several: set[int]) -> Operator:
+    """A window function together with those below it that it can be computed with."""
+    steps, below = [over], over.input
+    between: list[Unary] = []
+    while isinstance(below, Project | Filter) and id(below) not in several:
+        between.insert(0, below)
+        below = below.input
+    if not isinstance(below, Over | PartitionSteps) or id(below) in several:
+        return over
+    lower = below.steps if isinstance(below, PartitionSteps) else (below,)
+    found = PartitionSteps(below.input, (*lower, *between, *steps))
+    return found if _are_within(lower[0], found.steps) and _is_safe(found) else over
+
+
+def _are_within(first: Unary, steps: Sequence[Unary]) -> bool:
+    """Whether the partitions of the last step are within those of the first one."""
+    last = steps[-1]
+    assert isinstance(first, Over) and isinstance(last, Over)
+    own = {item.column for item in last.by}
+    for step in reversed(steps[:-1]):
+        if isinstance(step, Project):
+            sources = {item.name: item.column for item in step.items}
+            own = {sources.get(name, "") for name in own}
+    whole = {item.column for item in first.by}
+    return "" not in whole and whole <= own and bool(whole or not own)
+
+
+def _is_safe(found: PartitionSteps) -> bool:
+    """Whether the steps depend on rows only, and rows that are passed on can be found again."""
+    if any(step.timed or step.ordered for step in found.steps):
+        return False
+    return bool(found.keys) or not any(map(is_real, found.types.values()))

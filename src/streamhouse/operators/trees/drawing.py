@@ -10,8 +10,7 @@ from streamhouse.operators.limit import Limit
 from streamhouse.operators.operator import RESULT, Binary, Kept, Operator, plain, walk
 from streamhouse.operators.over import PartitionSteps, WindowFunction
 from streamhouse.operators.project import Project
-from streamhouse.operators.trees.compiled_tree import obstacle
-from streamhouse.operators.trees.shared_partitions import shared
+from streamhouse.operators.trees.compiled_tree import obstacle, shared
 
 
 def drawn(root: Operator) -> list[str]:

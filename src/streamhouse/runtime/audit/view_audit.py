@@ -32,15 +32,15 @@ from streamhouse.runtime.state.checkpoint import (
     pipeline_of,
 )
 from streamhouse.runtime.state.lineage import recorded_lineage
-from streamhouse.runtime.views.planned import view_spec
-from streamhouse.runtime.views.planner import ViewPlanner
-from streamhouse.runtime.views.spec import ViewSpec, table_key
-from streamhouse.runtime.views.windows.late_changes import (
+from streamhouse.runtime.views.late_changes import (
     NOW_MS,
     all_recorded,
     scanner_of_late,
 )  # fmt: skip
-from streamhouse.runtime.views.windows.watermarks import of_later_windows
+from streamhouse.runtime.views.planned import view_spec
+from streamhouse.runtime.views.planner import ViewPlanner
+from streamhouse.runtime.views.spec import ViewSpec, table_key
+from streamhouse.runtime.views.watermarks import of_later_windows
 from streamhouse.source import Offset
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.closed_windows import FOREVER, between

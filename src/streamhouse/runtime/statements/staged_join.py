@@ -15,7 +15,7 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.parser.windowed_rows import WINDOWED, source_rows, windowed_time
 from streamhouse.sql.plan import Column, Name, TableInfo, Watermark
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.resolution.event_time import is_processing_time
+from streamhouse.sql.resolution.as_of_clause import is_processing_time
 from streamhouse.sql.resolution.versions import REMOVED, keeping, knows_deletes, view_of
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming.joined_rows import KEPT, JoinedRows, joined_rows

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any
@@ -21,7 +21,7 @@ from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.incremental import IncrementalRefresh
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.spark_data_source import SPEC
-from streamhouse.runtime.views.incremental import address_of, compiled, unsuitable
+from streamhouse.runtime.views.incremental import compiled, unsuitable
 from streamhouse.runtime.views.inputs import MEMORY, NICENESS, ViewInputs, opened_alone
 from streamhouse.runtime.views.shared_rows import building, shared_rows
 from streamhouse.runtime.views.spec import ViewSpec
@@ -37,57 +37,55 @@ _PAYS_AFTER = 4
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 2.0, 600.0
 
 
-@dataclass(frozen=True)
-class Build:
-    """Computes the kept rows of a view as of the last batch, which is that up to `offset`, or a
-    later one."""
+def build(spec: ViewSpec, offset: Offset) -> None:
+    """Compute the kept rows of a view as of the last batch, which ends at `offset` or later.
 
-    offset: Offset
+    Those that no other view has are computed; the batch's manifest names all.
+    """
+    tree, store = compiled(spec), spec.open_store(segments=False)
+    if not unsuitable(spec, store, tree, offset):
+        with building(store):
+            _build(spec, tree, store, offset)
 
-    def run(self, spec: ViewSpec) -> None:
-        """Compute the rows that no other view has, and name all in the batch's manifest."""
-        tree, store = compiled(spec), spec.open_store(segments=False)
-        if not unsuitable(spec, store, tree, self.offset):
-            with building(store):
-                self._build(spec, tree, store)
 
-    def _build(self, spec: ViewSpec, tree: CompiledTree, store: StateStore) -> None:
-        manifest = self._manifest(store)
-        if manifest.arrangements:
-            return
-        shared = shared_rows(spec, tree, store, manifest.offset["vector"])
-        offset = {**manifest.offset, "vector": {**manifest.offset["vector"], **shared.vector}}
-        for key, address in spec.tables.items():
-            snapshot = int(offset["vector"][key]["snapshot"])
-            if snapshot and address.open().snapshots.find(snapshot) is None:
-                raise StateError(f"table {address.identifier}: snapshot {snapshot} is gone")
-        inputs = ViewInputs(spec, offset)
-        tables = {
-            each.name: inputs.open_table(address_of(spec, each), each.scan.columns)
-            for each in tree.sources
-        }
-        now_ms = int(offset["now"])
+def _build(spec: ViewSpec, tree: CompiledTree, store: StateStore, offset: Offset) -> None:
+    manifest = _manifest(store, offset)
+    if manifest.arrangements:
+        return
+    shared = shared_rows(spec, tree, store, manifest.offset["vector"])
+    as_of = {**manifest.offset, "vector": {**manifest.offset["vector"], **shared.vector}}
+    for key, address in spec.tables.items():
+        snapshot = int(as_of["vector"][key]["snapshot"])
+        if snapshot and address.open().snapshots.find(snapshot) is None:
+            raise StateError(f"table {address.identifier}: snapshot {snapshot} is gone")
+    inputs = ViewInputs(spec, as_of)
+    tables = {
+        each.name: inputs.open_table(spec.addresses[each.scan.relation], each.scan.columns)
+        for each in tree.sources
+    }
+    now_ms = int(as_of["now"])
 
-        def built(limits: Limits) -> IncrementalRefresh:
-            with opened_alone(spec, limits, THREADS, now_ms, tables) as connection:
-                refresh = IncrementalRefresh(tree, connection, store, shared.segments)
-                refresh.build()
-                return refresh
+    def built(limits: Limits) -> IncrementalRefresh:
+        with opened_alone(spec, limits, THREADS, now_ms, tables) as connection:
+            refresh = IncrementalRefresh(tree, connection, store, shared.segments)
+            refresh.build()
+            return refresh
 
-        segments = Limits.growing(built, MEMORY).segments
-        labels = tree.labels(segments)
-        store.fill(replace(manifest, arrangements=segments, labels=labels, as_of=offset))
+    segments = Limits.growing(built, MEMORY).segments
+    labels = tree.labels(segments)
+    store.fill(replace(manifest, arrangements=segments, labels=labels, as_of=as_of))
 
-    def _manifest(self, store: StateStore) -> Manifest:
-        """The manifest that gets the rows: that of the last batch, if it is known.
 
-        Later batches remove it, as it names no rows. Then none of them starts from it.
-        """
-        batch, view = int(self.offset["batch"]), self.offset["view"]
-        for each in store.manifests():
-            if each.batch >= batch and each.offset["view"] == view:
-                return each
-        return Manifest(batch, self.offset, {"snapshot": 0, "time": 0, "wrote": 0}, {})
+def _manifest(store: StateStore, offset: Offset) -> Manifest:
+    """The manifest that gets the rows: that of the last batch, if it is known.
+
+    Later batches remove it, as it names no rows. Then none of them starts from it.
+    """
+    batch, view = int(offset["batch"]), offset["view"]
+    for each in store.manifests():
+        if each.batch >= batch and each.offset["view"] == view:
+            return each
+    return Manifest(batch, offset, {"snapshot": 0, "time": 0, "wrote": 0}, {})
 
 
 def main(folder: Path) -> None:
@@ -101,7 +99,8 @@ def main(folder: Path) -> None:
     threading.Thread(target=follow, daemon=True).start()
     os.nice(NICENESS)
     try:
-        pickle.loads((folder / BUILD).read_bytes()).run(pickle.loads((folder / SPEC).read_bytes()))
+        offset = pickle.loads((folder / BUILD).read_bytes())
+        build(pickle.loads((folder / SPEC).read_bytes()), offset)
     except (StreamhouseError, StateError, OSError) as error:
         sys.exit(str(error))
 
@@ -175,7 +174,7 @@ class Builder:
 
     def _problem(self, offset: Offset) -> str:
         """Why a build has failed; empty if it has not."""
-        (self._folder / BUILD).write_bytes(pickle.dumps(Build(offset)))
+        (self._folder / BUILD).write_bytes(pickle.dumps(offset))
         command = [sys.executable, "-m", "streamhouse.runtime.views.build", str(self._folder)]
         with subprocess.Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=PIPE) as self._process:
             assert self._process.stderr is not None

@@ -35,7 +35,6 @@ from streamhouse.operators.trees.incremental import (
     merge_beside,
 )
 from streamhouse.operators.trees.view_changes import bag_changes, view_changes
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import producer
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
@@ -279,10 +278,10 @@ class IncrementalView:
     ) -> dict[Source, SourceChange]:
         found = {}
         for source in self._changed_sources(start, end):
-            address = address_of(self._spec, source)
+            address = self._spec.addresses[source.scan.relation]
             first, last = (each["vector"][table_key(address)] for each in (start, end))
             try:
-                found[source] = net_change(source, address, first, last)
+                found[source] = net_change(source.scan, address, first, last)
             except UnknownChangeError as error:
                 self.stale = True
                 raise UnsuitableError(f"table {address.identifier}: {error}") from error
@@ -292,7 +291,7 @@ class IncrementalView:
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Iterator[Source]:
         for source in self._tree.sources:
-            key = table_key(address_of(self._spec, source))
+            key = table_key(self._spec.addresses[source.scan.relation])
             if start["vector"][key] != end["vector"][key]:
                 yield source
 
@@ -367,15 +366,6 @@ def extent(table: Table, first: int, last: int) -> tuple[float, int]:
     snapshots = [table.snapshots.find(number) for number in range(first + 1, last + 1)]
     changing = (each for each in snapshots if each is not None and each.changes_rows)
     return sum(abs(each.delta_record_count or 0) for each in changing), rows
-
-
-def address_of(spec: ViewSpec, source: Source) -> TableAddress:
-    """The table of a source."""
-    scans = spec.plan.query.scans
-    (number, *_) = (n for n, each in enumerate(scans) if each.relation in source.relations)
-    address = spec.inputs[number]
-    assert address is not None
-    return address
 
 
 def compiled(spec: ViewSpec) -> CompiledTree:

@@ -6,7 +6,6 @@ from typing import Any
 from streamhouse.lookup.storage.changed_keys import MOST_ROWS, version_of
 from streamhouse.lookup.storage.key_location import rows_changed_between
 from streamhouse.operators.scan import Scan
-from streamhouse.operators.trees.compiled_tree import Source
 from streamhouse.operators.trees.incremental import SourceChange
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
@@ -27,28 +26,28 @@ def known_change(
 ) -> SourceChange | None:
     """As `net_change`, of the columns of a scan and the key; None if it is not known."""
     columns = tuple(dict.fromkeys([*scan.columns, *address.planned().primary_key]))
-    source = Source(Scan(scan.table, scan.relation, columns), (scan.relation,))
     try:
-        return net_change(source, address, start, end)
+        return net_change(Scan(scan.table, scan.relation, columns), address, start, end)
     except UnknownChangeError:
         return None
 
 
 def net_change(
-    source: Source, address: TableAddress, start: dict[str, Any], end: dict[str, Any]
+    scan: Scan, address: TableAddress, start: dict[str, Any], end: dict[str, Any]
 ) -> SourceChange:
     """The rows that a table got between two positions, and the keys of all that changed.
 
-    The rows of those keys before the change are not among them. Raises `UnknownChangeError`.
+    `scan` has the columns of the rows, also those of the key. The rows of those keys before the
+    change are not among them. Raises `UnknownChangeError`.
     """
     table = address.open()
     check_history(table, start, end)
     first, last = int(start["snapshot"]), int(end["snapshot"])
-    columns, key = list(source.scan.columns), list(source.key)
+    columns, key = list(scan.columns), list(scan.table.primary_key)
     evolved = address.schema_id not in (None, table.schema_id)
     if evolved and not (first and _is_read_alike(table, address.planned(), columns)):
         raise UnknownChangeError("its schema has changed")
-    if table.primary_key != source.key:
+    if table.primary_key != scan.table.primary_key:
         raise UnknownChangeError("its key is not the one that the view was planned with")
     if first == 0:
         if (table.snapshot(last).total_record_count or MOST_ROWS + 1) > MOST_ROWS:

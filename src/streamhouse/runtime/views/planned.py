@@ -14,8 +14,8 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.auxiliary_tables import late_name
+from streamhouse.runtime.views.late_changes import COLUMNS
 from streamhouse.runtime.views.spec import Strategy, ViewSpec, table_key
-from streamhouse.runtime.views.windows.late_changes import COLUMNS
 from streamhouse.sql.plan import BoundedScan, TableInfo
 from streamhouse.sql.statements.watermark import IDLE_OPTION
 from streamhouse.sql.syntax import TextPosition

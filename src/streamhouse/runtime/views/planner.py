@@ -4,7 +4,7 @@ An offset is `{"batch", "now", "view", "vector"}`: the number of the batch that 
 (epoch ms), what was computed (a fingerprint of the query, and the identity of the view's table),
 and a position in each input table: its newest snapshot, when that was committed, and the table's
 identity. The identity is a digest of the first schema, which differs for a table that was dropped
-and created again. Windows that wait for a watermark add it (`runtime.views.windows.watermarks`),
+and created again. Windows that wait for a watermark add it (`runtime.views.watermarks`),
 `open_since`, before which no row was in an open session when the batch began (epoch ms), `since`:
 the first batch of the query, and by which watermark windows were final before it, and `replays` if
 late rows were read again: for each time by which watermark windows were `final`, and up to which
@@ -23,7 +23,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.state.batch_logs import next_batch, next_time, noted
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
-from streamhouse.runtime.views.windows.watermarks import Watermarks
+from streamhouse.runtime.views.watermarks import Watermarks
 from streamhouse.source import Lag, Offset
 
 Position: TypeAlias = dict[str, Any]

@@ -16,7 +16,7 @@ from streamhouse.durable_files import locked
 from streamhouse.operators.operator import walk
 from streamhouse.operators.trees.arrangement import Arrangement
 from streamhouse.operators.trees.compiled_tree import CompiledTree
-from streamhouse.runtime.views.incremental import LARGE_CHANGE, address_of, extent
+from streamhouse.runtime.views.incremental import LARGE_CHANGE, extent
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.state.manifest import Manifest, Segments
@@ -81,7 +81,9 @@ class _NearPositions:
 
     def __init__(self, spec: ViewSpec, tree: CompiledTree, vector: Mapping[str, Any]) -> None:
         self._spec, self._vector = spec, vector
-        self._sources = {table_key(address_of(spec, each)): each for each in tree.sources}
+        addresses = spec.addresses
+        scans = (each.scan for each in tree.sources)
+        self._scans = {table_key(addresses[scan.relation]): scan for scan in scans}
         self._held: dict[tuple[str, str], bool] = {}
 
     def tables(self, arrangement: Arrangement) -> set[str]:
@@ -109,7 +111,7 @@ class _NearPositions:
         if changed > rows * LARGE_CHANGE:
             return False
         try:
-            net_change(self._sources[key], address, position, own)
+            net_change(self._scans[key], address, position, own)
         except UnknownChangeError:
             return False
         return True

@@ -117,12 +117,14 @@ class ViewSpec:
     @cached_property
     def origins(self) -> Origins:
         """Where the tables of its scans are, and the ids of their columns."""
+        tables = self.addresses.items()
+        return {name: (table_key(at), column_ids(at.planned())) for name, at in tables}
+
+    @property
+    def addresses(self) -> dict[str, TableAddress]:
+        """The tables of its scans, by their relations; see `inputs`."""
         scans = zip(self.plan.query.scans, self.inputs, strict=True)
-        return {
-            scan.relation: (table_key(address), column_ids(address.planned()))
-            for scan, address in scans
-            if address is not None
-        }
+        return {scan.relation: at for scan, at in scans if at is not None}
 
     def open_store(self, segments: bool = True) -> StateStore:
         """The store of kept rows, up to date; `segments` as for `ReplicatedStore.fetch`."""

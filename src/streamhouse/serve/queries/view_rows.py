@@ -192,7 +192,7 @@ class RowsSource:
         if limit is not None:
             select.limit(limit, copy=False)
         analyzed = analyze_tree(Parsed(script, select, ""), select, self._tables)
-        plan = analyzed.plan(analyzed.tree, list(wanted))
+        plan = analyzed.plan(output=list(wanted))
         if self.pin is None and self._request.as_of is not None:
             self._check_as_of(plan)
             try:

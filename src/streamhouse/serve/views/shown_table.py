@@ -119,7 +119,7 @@ class ShownTable:
             return self.table.read_schema(stored), lambda: read(stored)
 
         analyzed = self._analyzed(names)
-        return bounded_reader(analyzed.plan(analyzed.tree, list(names)), scanner)
+        return bounded_reader(analyzed.plan(output=list(names)), scanner)
 
     def _analyzed(self, names: Sequence[str]) -> Analyzed:
         table = ".".join(map(ticked, self._info.name))

@@ -16,7 +16,6 @@ from sqlglot.schema import MappingSchema
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch import (
-    as_of_clause,
     joins_in_time,
     literal_insert,
     plain_form,
@@ -32,13 +31,18 @@ from streamhouse.sql.literal_rows import LiteralRows
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.parser import hints
 from streamhouse.sql.parser.dialect import Flink
-from streamhouse.sql.plan import ROWS, AsOf, BoundedQuery, BoundedScan, Resolver, TableInfo
+from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan, Resolver, TableInfo
+from streamhouse.sql.resolution import as_of_clause
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
-from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.columns import Parsed, physical
-from streamhouse.sql.resolution.view_expansion import inlined
-from streamhouse.sql.resolution.visible_columns import check_columns, check_width, leftmost
+from streamhouse.sql.resolution.view_expansion import views_expanded
+from streamhouse.sql.resolution.visible_columns import (
+    check_columns,
+    check_stored_times,
+    check_width,
+    leftmost,
+)  # fmt: skip
 from streamhouse.sql.select_parts import derived
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script
@@ -48,36 +52,33 @@ from streamhouse.sql.udf.call import functions_in
 
 @dataclass
 class _Scans:
-    """The tables of a query, in the order in which their relations are numbered."""
+    """The tables of a query by their relations, `scan_0`, `scan_1`, … in this order."""
 
-    tables: list[tuple[TableInfo, dict[str, str], AsOf]] = field(default_factory=list)
+    tables: dict[str, BoundedScan] = field(default_factory=dict)
     rows: LiteralRows | None = None
 
     @property
     def relations(self) -> dict[str, dict[str, str]]:
-        relations = {f"scan_{i}": physical(info) for i, (info, _, _) in enumerate(self.tables)}
+        relations = {name: physical(scan.table) for name, scan in self.tables.items()}
         return relations if self.rows is None else relations | {ROWS: self.rows.types}
 
     @property
     def keys(self) -> dict[str, tuple[str, ...]]:
         """The primary keys of their tables."""
-        return {f"scan_{i}": info.primary_key for i, (info, _, _) in enumerate(self.tables)}
+        return {name: scan.table.primary_key for name, scan in self.tables.items()}
 
     @property
     def declared(self) -> timestamp_digits.Declared:
         """The types of their columns with times, with their precisions."""
-        tables = enumerate(self.tables)
-        return {f"scan_{i}": timestamp_digits.of_table(info) for i, (info, _, _) in tables}
+        return {name: timestamp_digits.of_table(scan.table) for name, scan in self.tables.items()}
 
     def plan(self, tree: exp.Expr) -> tuple[BoundedScan, ...]:
-        scans = []
-        read = names.columns_read([tree])
-        for index, (info, options, as_of) in enumerate(self.tables):
-            relation = f"scan_{index}"
-            columns = (column.name for column in info.columns)
-            used = tuple(name for name in columns if name in read.get(relation, ()))
-            used = used or (info.columns[0].name,)
-            scans.append(BoundedScan(info, relation, used, options, as_of))
+        """The scans, with the columns that a tree reads: at least one."""
+        scans, read = [], names.columns_read([tree])
+        for name, scan in self.tables.items():
+            columns = [column.name for column in scan.table.columns]
+            used = tuple(column for column in columns if column in read.get(name, ()))
+            scans.append(dataclasses.replace(scan, columns=used or (columns[0],)))
         return tuple(scans)
 
 
@@ -96,17 +97,13 @@ def analyze_bounded(
     """
     with limited_depth(query):
         analyzed = None if query.rows is None else _analyze_rows(query, resolver)
-        analyzed = analyzed or _analyze_query(query, resolver)
+        if analyzed is None:
+            parsed = names.parse_query(query)
+            analyzed = analyze_tree(parsed, query_tree(parsed), resolver)
+            total_order.complete(analyzed.tree, keys=analyzed.scans.keys)
         if target is None:
-            return analyzed.plan(analyzed.tree, analyzed.output)
+            return analyzed.plan()
         return planned_into(analyzed, target, columns)[1]
-
-
-def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
-    parsed = names.parse_query(query)
-    analyzed = analyze_tree(parsed, query_tree(parsed), resolver)
-    total_order.complete(analyzed.tree, keys=analyzed.scans.keys)
-    return analyzed
 
 
 def analyze_select(query: Query, resolver: Resolver, refusal: str) -> Analyzed:
@@ -182,9 +179,17 @@ class Analyzed:
         names.reserved(script, output, node)
         return output
 
-    def plan(self, tree: exp.Query, output: list[str]) -> BoundedQuery:
-        """The plan of `tree`, which wraps or is this query; `SqlError` if DuckDB cannot bind it."""
-        if tree is not self.tree:
+    def plan(
+        self, tree: exp.Query | None = None, output: Sequence[str] | None = None
+    ) -> BoundedQuery:
+        """The plan of this query, or of a `tree` around it; `output` are the names of its columns.
+
+        Raises `SqlError` if DuckDB cannot bind the tree.
+        """
+        output = self.output if output is None else output
+        if tree is None:
+            tree = self.tree
+        else:
             zones.in_zone(tree, self.zone)
             bound(self.parsed.script, self.parsed.tree, tree, self.scans.relations)
         scans = self.scans.plan(tree)
@@ -199,9 +204,7 @@ def analyze_tree(
     parsed: Parsed, tree: exp.Query, resolver: Resolver, first: TableInfo | None = None
 ) -> Analyzed:
     """Analyze a query's tree; `first`, if given, describes the first table in the text."""
-    viewed = inlined(Parsed(parsed.script, tree, parsed.canonical), resolver).tree
-    assert isinstance(viewed, exp.Query)
-    tree = viewed
+    tree = views_expanded(parsed, tree, resolver)
     _check_clauses(parsed, tree)
     state_ttl_ms = _drop_query_hints(parsed, tree)
     scans, zone = _Scans(), resolver.zone
@@ -209,7 +212,7 @@ def analyze_tree(
         _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
     try:
         named = qualified(parsed, tree, scans.relations)
-        window_columns.check_stored_times(parsed.script, named)
+        check_stored_times(parsed.script, named)
         joins_in_time.rewrite(parsed.script, named, scans.relations)
         row_comparisons.rows_in_correlated_queries(named)
         lowered = lowering.lower(parsed.script, named, scans.relations, True, scans.declared, zone)
@@ -310,10 +313,10 @@ def _scan(
     """Replace a table by its relation `scan_n`, with computed columns in a subquery over it."""
     options, as_of = as_of_clause.as_of(parsed, tree, table, resolver)
     info = override or names.resolve_table(parsed.script, table, resolver, as_of)
-    relation = quoted(f"scan_{len(scans.tables)}")
-    scans.tables.append((info, options, as_of))
+    name = f"scan_{len(scans.tables)}"
+    scans.tables[name] = BoundedScan(info, name, (), options, as_of)
     alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
-    new: exp.Expr = exp.Table(this=relation)
+    new: exp.Expr = exp.Table(this=quoted(name))
     if info.computed or alias.columns:
         inner = table.name
         visible = names.visible_columns(info, inner)
@@ -335,27 +338,23 @@ def _scan(
 
 def qualified(parsed: Parsed, tree: exp.Query, relations: Relations) -> exp.Query:
     """Expand stars and qualify every column with its table; `SqlError` for an unknown column."""
-    try:
-        return _qualified(parsed, tree, relations)
-    except OptimizeError as error:
-        raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
-
-
-def _qualified(parsed: Parsed, tree: exp.Query, relations: Relations) -> exp.Query:
     for select in list(tree.find_all(exp.Select)):
         names.name_expressions(select)
     plain_form.name_derived_tables(tree)
     plain_form.name_elements(tree)
-    plain_form.rewrite(parsed.script, tree, relations)
-    check_columns(parsed.script, tree, relations)
     schema = MappingSchema({**relations}, dialect="duckdb", normalize=False)
-    done = qualify(
-        tree,
-        dialect=Flink(),
-        schema=schema,
-        validate_qualify_columns=False,
-        identify=True,
-    )
+    try:
+        plain_form.rewrite(parsed.script, tree, relations)
+        check_columns(parsed.script, tree, relations)
+        done = qualify(
+            tree,
+            dialect=Flink(),
+            schema=schema,
+            validate_qualify_columns=False,
+            identify=True,
+        )
+    except OptimizeError as error:
+        raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(done, exp.Query)
     plain_form.tell_aliases_apart(done)
     return done

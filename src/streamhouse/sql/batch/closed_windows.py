@@ -81,24 +81,32 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
     `without_late`: as they were when they were closed, by the tables of late rows: `late_table`.
     """
     for place, select in enumerate(windows(tree)):
-        if AT in select.meta:
-            select.replace(_passed(select, place, without_late))
-            continue
-        rows, (start, end, time) = _rows(select), _columns(select)
-        subquery = rows.find(exp.Subquery)
-        assert subquery is not None
-        if _is_session(select):
-            _combine_seen(subquery.this, place)
-        else:
-            _limit(subquery.this)
-            if without_late:
-                subquery.set("this", _seen(subquery.this, place))
-        closed = _closed(call(CLOSING_TIME, end, time))
-        # Operators find here which columns are those of the window. Of other kinds of windows,
-        # several may begin at one time.
-        aligned = [start] if select.meta[WINDOWED].kind in ("TUMBLE", "HOP") else []
-        named = exp.and_(*(call("ISFINITE", each) for each in (end, time, *aligned)))
-        select.replace(rows.where(when(named, closed)))
+        kind, limited = select.meta[WINDOWED].kind, select.copy()
+        moment, named = _closing(select, _ALIAS)
+        if kind == "SESSION":
+            _combine_seen(limited, place)
+        elif AT not in select.meta:
+            _limit(limited)
+        # Sessions follow from their rows without the late ones already.
+        subtracted = kind == VERSIONS or (without_late and kind != "SESSION")
+        rows = _seen(limited, place) if subtracted else limited
+        # Operators find here which columns are those of the window.
+        finite = exp.and_(*(call("ISFINITE", each) for each in named))
+        closed = when(finite, _closed(moment, since=kind != VERSIONS))
+        select.replace(rows_of(derived(rows, _ALIAS)).where(closed))
+
+
+def _closing(select: exp.Select, alias: str) -> tuple[exp.Expr, list[exp.Expr]]:
+    """When windowed rows are closed, and the columns that tell so: the end and the last moment.
+
+    Of TUMBLE and HOP also the start: of other kinds of windows, several may begin at one time.
+    """
+    if AT in select.meta:
+        time = column_of(alias, select.meta[AT])
+        return exp.Anonymous(this=WINDOWED_TIME, expressions=[time.copy()]), [time]
+    start, end, time = (column_of(alias, each.alias) for each in select.selects[-3:])
+    aligned = [start] if select.meta[WINDOWED].kind in ("TUMBLE", "HOP") else []
+    return call(CLOSING_TIME, end, time), [end, time, *aligned]
 
 
 def wait_for_matches(tree: exp.Query) -> None:
@@ -124,28 +132,11 @@ def wait_for_matches(tree: exp.Query) -> None:
             rows.meta.update({WINDOWED: Window(VERSIONS, 1), AT: select.meta[IN_TIME]})
 
 
-def _passed(select: exp.Select, place: int, without_late: bool) -> exp.Select:
-    """The rows of the moments that a batch closes, or all versions that were not late."""
-    versions = select.meta[WINDOWED].kind == VERSIONS
-    moment, column = _moment(select)
-    closed = _closed(moment, since=not versions)
-    limited: exp.Query = select.copy()
-    if versions or without_late:
-        limited = _seen(limited, place)
-    return rows_of(derived(limited, _ALIAS)).where(when(call("ISFINITE", column), closed))
-
-
 def _closed(moment: exp.Expr, since: bool = True) -> exp.Expr:
     """The condition that a batch closes a moment; without `since`, this batch or one before."""
     closed = exp.LTE(this=moment, expression=_variable(AFTER))
     before = exp.GT(this=moment.copy(), expression=_variable(BEFORE))
     return exp.and_(before, closed) if since else closed
-
-
-def _moment(select: exp.Select) -> tuple[exp.Expr, exp.Column]:
-    """The time of the rows of moments or versions, and its column."""
-    column = column_of(_ALIAS, select.meta[AT])
-    return exp.Anonymous(this=WINDOWED_TIME, expressions=[column]), column.copy()
 
 
 def _is_session(select: exp.Select) -> bool:
@@ -232,20 +223,9 @@ def late(tree: exp.Query) -> Iterator[exp.Query]:
         if _is_session(select):
             yield _with_queries(tree, single_sessions(select))
             continue
-        if AT in select.meta:
-            closed = exp.LTE(this=_moment(select)[0], expression=_variable(BEFORE))
-            yield _with_queries(tree, _rows(select).where(closed))
-            continue
-        rows, (_, end, time) = _rows(select), _columns(select)
-        alias, terms = _filters(select)
-        if alias:
-            subquery = rows.find(exp.Subquery)
-            assert subquery is not None
-            subquery.set("alias", exp.TableAlias(this=quoted(alias)))
-            for column in (end, time):
-                column.set("table", quoted(alias))
-        moment = call(CLOSING_TIME, end, time)
-        closed = exp.LTE(this=moment, expression=_variable(BEFORE))
+        alias, terms = (_ALIAS, []) if AT in select.meta else _filters(select)
+        closed = exp.LTE(this=_closing(select, alias)[0], expression=_variable(BEFORE))
+        rows = rows_of(derived(select.copy(), alias))
         yield _with_queries(tree, rows.where(closed, *terms))
 
 
@@ -254,10 +234,10 @@ def _filters(select: exp.Select) -> tuple[str, list[exp.Expr]]:
     element = select.parent
     outer = None if element is None else element.find_ancestor(exp.Select)
     if not isinstance(element, exp.Subquery) or outer is None:
-        return "", []
+        return _ALIAS, []
     from_, where = outer.args.get("from_"), outer.args.get("where")
     if from_ is None or from_.this is not element or outer.args.get("joins") or where is None:
-        return "", []
+        return _ALIAS, []
     # In a subquery of a condition, other columns may be those of the query around it.
     own = {element.alias} if outer.find_ancestor(exp.Where, exp.Having) else {element.alias, ""}
     plain = [
@@ -266,15 +246,6 @@ def _filters(select: exp.Select) -> tuple[str, list[exp.Expr]]:
         if each.find(exp.Query) is None and {c.table for c in each.find_all(exp.Column)} <= own
     ]
     return element.alias, plain
-
-
-def _rows(select: exp.Select) -> exp.Select:
-    return rows_of(derived(select.copy(), _ALIAS))
-
-
-def _columns(select: exp.Select) -> list[exp.Column]:
-    """The columns of the start, the end and the last moment of the windows."""
-    return [column_of(_ALIAS, each.alias) for each in select.selects[-3:]]
 
 
 def _variable(name: str, more: int | None = None) -> exp.Expr:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import chain
 
 from sqlglot import exp
 
@@ -22,6 +22,8 @@ from streamhouse.sql.syntax import DmlStatement
 
 ACTION, SOURCE_EXISTS = "__action", "__there"
 _RESERVED = (ROW, SOURCE_EXISTS, ACTION)
+_CONDITION = ""
+"""In the place of a column's name: the condition of a clause."""
 
 
 def analyze_dml(statement: DmlStatement, resolver: Resolver, everything: bool = False) -> DmlQuery:
@@ -34,20 +36,6 @@ def analyze_dml(statement: DmlStatement, resolver: Resolver, everything: bool = 
         return _Analysis(statement, resolver, everything).plan()
 
 
-@dataclass
-class _Value:
-    """The value that one clause gives one column.
-
-    `place` is its index among the conditions and values of the wide query, `node` the expression in
-    the statement, for error positions.
-    """
-
-    clause: int
-    column: Column
-    place: int
-    node: exp.Expr
-
-
 class _Analysis:
     def __init__(self, statement: DmlStatement, resolver: Resolver, everything: bool) -> None:
         self._script, self._parts = parts_of(statement.query)
@@ -58,8 +46,9 @@ class _Analysis:
         self._source_columns: list[str] = []
         self._source_alias = ""
         self._items: list[exp.Expr] = []
-        self._values: list[_Value] = []
-        self._conditions: dict[int, tuple[int, exp.Expr]] = {}
+        """The conditions and values of all clauses, as the statement has them."""
+        self._places: dict[tuple[int, str], int] = {}
+        """The places of these items: by the number of a clause, and a column or `_CONDITION`."""
 
     def plan(self) -> DmlQuery:
         names = [column.name for column in self._target.columns]
@@ -80,9 +69,9 @@ class _Analysis:
             ),
             tuple(clause.action for clause in self._parts.clauses),
             frozenset(
-                value.column.name
-                for value in self._values
-                if self._parts.clauses[value.clause].action == "update"
+                name
+                for number, name in self._places
+                if name and self._parts.clauses[number].action == "update"
             ),
             self._parts.source is not None,
         )
@@ -116,13 +105,14 @@ class _Analysis:
 
     def _add_clause(self, number: int, clause: Clause) -> None:
         """Add a clause's condition and values to the items of the wide query."""
-        if clause.condition is not None:
-            node = clause.condition
-            self._conditions[number] = (self._item(clause, node), node)
-        for column, node in self._star(clause) if clause.star else self._assigned(clause):
-            self._values.append(_Value(number, column, self._item(clause, node), node))
+        values = self._star(clause) if clause.star else self._assigned(clause)
+        condition = [] if clause.condition is None else [(_CONDITION, clause.condition)]
+        for name, node in chain(condition, values):
+            self._check_scope(clause, node)
+            self._places[number, name] = len(self._items)
+            self._items.append(node)
 
-    def _star(self, clause: Clause) -> Iterator[tuple[Column, exp.Expr]]:
+    def _star(self, clause: Clause) -> Iterator[tuple[str, exp.Expr]]:
         """The columns that `*` gives values, each with that of the source."""
         start, end = clause.place.start, clause.place.end + 1
         for column in self._target.columns:
@@ -137,19 +127,19 @@ class _Analysis:
                 )
             node = column_of(self._source_alias, column.name)
             node.this.meta.update({"start": start, "end": end - 1})
-            yield column, node
+            yield column.name, node
 
-    def _assigned(self, clause: Clause) -> Iterator[tuple[Column, exp.Expr]]:
+    def _assigned(self, clause: Clause) -> Iterator[tuple[str, exp.Expr]]:
         """The columns that a clause names, each with its value."""
         if clause.action == "insert":
             yield from self._inserted(clause)
         for token, node in clause.assignments if clause.action == "update" else ():
-            yield self._settable(token.text, token.start, token.end + 1), node
+            self._check_settable(token.text, token.start, token.end + 1)
+            yield token.text, node
 
-    def _inserted(self, clause: Clause) -> Iterator[tuple[Column, exp.Expr]]:
-        columns = {column.name: column for column in self._target.columns}
-        listed = [token.text for token, _ in clause.assignments if token.text]
-        names = listed or list(columns)
+    def _inserted(self, clause: Clause) -> Iterator[tuple[str, exp.Expr]]:
+        columns = [column.name for column in self._target.columns]
+        names = [token.text for token, _ in clause.assignments if token.text] or columns
         first_token = clause.assignments[0][0]
         if len(names) != len(clause.assignments):
             raise self._script.error(
@@ -160,16 +150,15 @@ class _Analysis:
         for name, (token, node) in zip(names, clause.assignments, strict=True):
             if name not in columns:
                 raise self._no_column(name, token.start, token.end + 1)
-            yield columns[name], node
+            yield name, node
         for key in self._target.primary_key:
             if key not in names:
                 raise self._script.error(
                     f"INSERT has no value for primary key column '{key}'", clause.place.start
                 )
 
-    def _settable(self, name: str, start: int, end: int) -> Column:
-        column = next((c for c in self._target.columns if c.name == name), None)
-        if column is None:
+    def _check_settable(self, name: str, start: int, end: int) -> None:
+        if all(column.name != name for column in self._target.columns):
             raise self._no_column(name, start, end)
         if name in self._target.primary_key:
             raise self._script.error(
@@ -188,7 +177,6 @@ class _Analysis:
                 start,
                 end,
             )
-        return column
 
     def _no_column(self, name: str, start: int, end: int) -> SqlError:
         if any(column.name == name for column in self._target.computed):
@@ -197,12 +185,6 @@ class _Analysis:
         names = [column.name for column in self._target.columns]
         message = f"{targets.dotted(self._target)} has no column '{name}'; {nearest(name, names)}"
         return self._script.error(message, start, end)
-
-    def _item(self, clause: Clause, node: exp.Expr) -> int:
-        """Add an expression to the items of the wide query, and return its index."""
-        self._check_scope(clause, node)
-        self._items.append(node)
-        return len(self._items) - 1
 
     def _check_scope(self, clause: Clause, node: exp.Expr) -> None:
         """Refuse columns that a clause's rows do not have, and qualify the others.
@@ -291,11 +273,12 @@ class _Analysis:
             }[clause.when]
             if source_exists is not None:
                 tests.append(_null_test(source_exists, clause.when == ORPHAN))
-            if number in self._conditions:
-                index, node = self._conditions[number]
-                if types[index] != "BOOLEAN":
-                    raise self._error(node, "a condition must be BOOLEAN; compare it with a value")
-                tests.append(exp.Paren(this=items[index].copy()))
+            place = self._places.get((number, _CONDITION))
+            if place is not None:
+                if types[place] != "BOOLEAN":
+                    message = "a condition must be BOOLEAN; compare it with a value"
+                    raise self._error(self._items[place], message)
+                tests.append(exp.Paren(this=items[place].copy()))
             cases.append((exp.and_(*tests, copy=True), exp.Literal.number(number)))
         return _case(cases, None)
 
@@ -305,17 +288,15 @@ class _Analysis:
         """The new value of each column; a clause's values are computed for its own rows only."""
         # DuckDB can refer to another projection by its alias, but not if that contains a subquery.
         action_column = action if action.find(exp.Query) else exp.column(quoted(ACTION))
-        values = {(value.column.name, value.clause): value for value in self._values}
         new_values = []
         for before, column in zip(old, self._target.columns, strict=True):
             cases: list[tuple[exp.Expr, exp.Expr]] = []
             for number, clause in enumerate(self._parts.clauses):
-                value = values.get((column.name, number))
-                if value is not None:
+                place = self._places.get((number, column.name))
+                if place is not None:
                     then = targets.converted(
-                        self._script, value.node, items[value.place].copy(), types[value.place],
-                        column,
-                    )  # fmt: skip
+                        self._script, self._items[place], items[place].copy(), types[place], column
+                    )
                 elif clause.action == "update":
                     then = before.copy()
                 else:

@@ -19,7 +19,7 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import cast, column_of, number
 from streamhouse.sql.parser.windowed_rows import AT, MOMENTS, VERSIONS, WINDOWED, Window
-from streamhouse.sql.resolution.event_time import JOINED_AS_OF
+from streamhouse.sql.resolution.as_of_clause import JOINED_AS_OF
 from streamhouse.sql.resolution.visible_columns import visible_in
 from streamhouse.sql.select_parts import conjuncts, derived, over, rows_of, sources
 from streamhouse.sql.text import Script

@@ -5,13 +5,13 @@ they come. Rows that are alike in all used columns give the same result in any o
 function tells them apart. Several functions take them in one order.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from sqlglot import exp
 
 from streamhouse.sql.functions.expression_builders import column_of, quoted
-from streamhouse.sql.select_parts import derived, over, sources
+from streamhouse.sql.select_parts import aliases, derived, over, sources
 
 _TOTAL = "total_order"
 _COPY = "_copy"
@@ -187,14 +187,20 @@ def _used(select: exp.Select) -> list[exp.Expr] | None:
         return None if sets else list(group.expressions)
     if any(_plain_aggregate(each, select) for each in select.find_all(exp.AggFunc)):
         return []
-    own, relations = _aliases(select), sources(select)
+    own, derived_tables = aliases(select), sources(select)
+    inside = {
+        id(column)
+        for each in derived_tables
+        if not isinstance(each, exp.Unnest)
+        for column in each.find_all(exp.Column)
+    }
     found: dict[str, exp.Expr] = {}
     for column in select.find_all(exp.Column):
-        if column.table not in own or any(_within(column, each) for each in relations):
+        if column.table not in own or id(column) in inside:
             continue
         inner = column.find_ancestor(exp.Select)
         while inner is not None and inner is not select:
-            if own & _aliases(inner):
+            if own & aliases(inner):
                 return None
             inner = inner.find_ancestor(exp.Select)
         found.setdefault(column.sql(), column)
@@ -203,22 +209,3 @@ def _used(select: exp.Select) -> list[exp.Expr] | None:
 
 def _plain_aggregate(node: exp.Expr, select: exp.Select) -> bool:
     return node.find_ancestor(exp.Query) is select and node.find_ancestor(exp.Window) is None
-
-
-def _within(node: exp.Expr, source: exp.Expr) -> bool:
-    """Whether a node is in a derived table."""
-    return not isinstance(source, exp.Unnest) and any(each is source for each in _above(node))
-
-
-def _above(node: exp.Expr | None) -> Iterator[exp.Expr]:
-    while node is not None:
-        yield node
-        node = node.parent
-
-
-def _aliases(select: exp.Select) -> set[str]:
-    """The names of the relations of FROM."""
-    found = sources(select)
-    if select.args.get("from_") is not None:
-        found += [join.this for join in found[0].args.get("joins") or ()]
-    return {each.alias_or_name for each in found}

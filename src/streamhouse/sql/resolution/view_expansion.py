@@ -3,15 +3,15 @@
 So a stream over a view reads the view's table, and the rules for subqueries also apply to views.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql import node_errors
 from streamhouse.sql.plan import Name, Resolver, ViewInfo
+from streamhouse.sql.resolution import as_of_clause, versions
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.resolution import event_time, versions
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.text import Script
@@ -29,10 +29,17 @@ def inlined(parsed: Parsed, resolver: Resolver) -> Parsed:
     """
     used: list[str] = []
     tree = _Views(parsed.script, resolver, used).inlined(parsed.tree, ())
-    event_time.mark(parsed.script, tree, resolver)
+    as_of_clause.mark(parsed.script, tree, resolver)
     # A changed view must change the fingerprint of the query.
     canonical = "\n".join([parsed.canonical, *used])
     return Parsed(parsed.script, tree, canonical) if used else parsed
+
+
+def views_expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
+    """As `inlined`, for a tree that need not be that of the query's text."""
+    found = inlined(replace(parsed, tree=tree), resolver).tree
+    assert isinstance(found, exp.Query)
+    return found
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class _Views:
             raise node_errors.error(self.script, table, message)
         version = table.args.get("version")
         if version is not None and not isinstance(version.args.get("expression"), exp.Column):
-            raise event_time.not_as_of(self.script, table, table.name)
+            raise as_of_clause.not_as_of(self.script, table, table.name)
         position = {key: table.this.meta[key] for key in _POSITION_KEYS if key in table.this.meta}
         inner = self.inlined(_body(view, position), (*enclosing, view.name))
         _pass_options(self.script, table, inner)

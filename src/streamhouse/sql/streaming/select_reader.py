@@ -20,8 +20,8 @@ from streamhouse.sql.functions.expression_builders import quoted
 from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import LookupJoin, Resolver, TableInfo
 from streamhouse.sql.resolution import columns
+from streamhouse.sql.resolution.as_of_clause import VERSIONED
 from streamhouse.sql.resolution.columns import Parsed
-from streamhouse.sql.resolution.event_time import VERSIONED
 from streamhouse.sql.select_parts import conjuncts, replaced_columns
 from streamhouse.sql.streaming import row_number, streamed_clauses
 from streamhouse.sql.streaming.stream_select import Lookup, StreamSelect, equalities

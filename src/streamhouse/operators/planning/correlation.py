@@ -5,8 +5,6 @@ them: they are columns of its groups, its partitions and its result. A join by t
 equal, gives the rows of the subquery for each row of the query around it.
 """
 
-from collections.abc import Callable
-
 from sqlglot import exp
 
 from streamhouse.operators.join import Equality, Join, JoinKind
@@ -15,6 +13,7 @@ from streamhouse.operators.planning.accumulation import Call, aggregated, distin
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
+    Sources,
     checked,
     free_columns,
     reference,
@@ -23,16 +22,13 @@ from streamhouse.operators.planning.select_list import aggregates_in, is_aggrega
 from streamhouse.operators.project import Item, Project
 from streamhouse.sql.expressions.binder import generate, quote
 
-Within = Callable[[exp.Expr, Rows], Operator]
-"""Builds the tree of a subquery over rows of values of the columns around it; these come last."""
-
 
 def for_all(
-    query: exp.Expr, outer: Rows, number: int, within: Within
+    query: exp.Expr, outer: Rows, sources: Sources
 ) -> tuple[Rows, list[exp.Expr], list[exp.Expr]]:
     """The rows of a subquery for all rows of `outer`, the conditions that relate them, and its
     columns."""
-    query = query.copy()
+    query, number = query.copy(), next(sources.numbers)
     read = free_columns(query, outer)
     around = {id(node) for node, _ in read}
     for call in filter(is_aggregate, query.find_all(exp.Func)):
@@ -47,7 +43,7 @@ def for_all(
         given = reference(named[column])
         terms[column] = exp.NullSafeEQ(this=node.copy(), expression=given.copy())
         node.replace(given)
-    inner = within(query, Rows(domain))
+    inner = sources.operator(query, Rows(domain))
     return Rows(inner), list(terms.values()), list(map(reference, inner.columns[: -len(named)]))
 
 

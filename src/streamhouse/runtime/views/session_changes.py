@@ -22,7 +22,7 @@ from streamhouse.duckdb_engine import Batches, Limits, opened
 from streamhouse.operators.planning.closed_windows import LATE
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
-from streamhouse.runtime.views.windows.late_changes import (
+from streamhouse.runtime.views.late_changes import (
     NOW_MS,
     LateChanges,
     batches_of,

@@ -19,9 +19,9 @@ from streamhouse.operators.planning.closed_windows import ClosedWindows
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.streaming.watermark import Splits, common, latest, moved
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
+from streamhouse.runtime.views.late_changes import batches_of
 from streamhouse.runtime.views.net_change import known_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
-from streamhouse.runtime.views.windows.late_changes import batches_of
 from streamhouse.source import Offset
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
