@@ -8,6 +8,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -137,10 +138,20 @@ class AskedPart:
             return [batch.slice(start, length) for start, length in runs]
         return _taken(batch, _runs(first, counts))
 
+    @cached_property
+    def _bounds(self) -> tuple[Any, Any]:
+        """The number of the first row of each hash, and how many rows it has."""
+        first = np.searchsorted(self.own, self.asked)
+        return first, np.searchsorted(self.own, self.asked, side="right") - first
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows have one of the hashes."""
+        return int(self._bounds[1].sum())
+
     def first(self, most: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
         """The first `most` rows of each hash, and the last of these of hashes with more rows."""
-        first = np.searchsorted(self.own, self.asked)
-        counts = np.searchsorted(self.own, self.asked, side="right") - first
+        first, counts = self._bounds
         taken = _taken(self.batch, _runs(first, np.minimum(counts, most)))
         return taken, _taken(self.batch, (first + most - 1)[counts > most])
 

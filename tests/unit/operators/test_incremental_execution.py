@@ -62,6 +62,7 @@ def test_random_trees(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for number in range(_QUERIES):
         monkeypatch.setattr(incremental, "MERGED_ROWS", number % 3 * 10)
         monkeypatch.setattr(incremental, "FIRST_ROWS", number % 2)
+        monkeypatch.setattr(incremental, "WHOLE_ROWS", number % 3)
         query = TreeGenerator(seed * _QUERIES + number).query()
         check_changes(query, random.Random(seed * _QUERIES + number), tmp_path / str(number))
 
@@ -207,6 +208,8 @@ def test_leading_rows(
         return taken, last
 
     monkeypatch.setattr(AskedPart, "first", counted)
+    monkeypatch.setattr(incremental, "WHOLE_ROWS", 0)
+    monkeypatch.setattr(incremental, "_DEEPER", 2)
     for seed in seeds:
         monkeypatch.setattr(incremental, "FIRST_ROWS", seed % 2)
         check_changes(query, random.Random(seed), tmp_path / str(seed))

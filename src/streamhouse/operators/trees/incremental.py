@@ -58,8 +58,11 @@ MERGED_ROWS, MOST_FILES = 100_000, 64
 _BATCH_ROWS = 65_536
 _SORTED_ROWS = 1 << 18
 """The rows of a larger change are sorted by DuckDB, which may spill them."""
-FIRST_ROWS = 64
-"""So many rows of a key in a segment are read besides those that matter, if only the first do."""
+FIRST_ROWS, WHOLE_ROWS = 64, 20_000
+"""So many rows of a key in a segment are read besides those that matter, if only the first do; and
+at most how many rows are all read, which is as fast."""
+_DEEPER = 16
+"""How many times as many rows are read next, if these did not suffice."""
 _FEW_HASHES = 2_000
 """Fewer rows are found by one thread as fast."""
 _NEGATIVE = "kept rows have negative counts"
@@ -308,54 +311,70 @@ class IncrementalRefresh:
         batches = [list(itertools.chain.from_iterable(parts)) for parts in found]
         return [pa.Table.from_batches(each) for each in batches if each]
 
-    def _leading(
-        self, name: str, kept: Arrangement, hashes: Any, keys: str, change: Change
-    ) -> list[pa.Table]:
-        """The leading rows of some keys; all rows if too few of them are there after a change.
+    def _leading(self, name: str, kept: Arrangement, keys: str, change: Change) -> list[pa.Table]:
+        """The leading rows of some keys, as many as matter after a change, or all their rows.
 
         The first rows of a segment have all its rows before the last of these. So what comes before
-        the last ones of all segments is complete.
+        the last ones of all segments is complete. If that is too little for a key, more is read.
         """
         leading, segments = kept.leading, [self._store.segment(f) for f in self.segments[kept.name]]
         assert leading is not None
-        parts = [part for each in segments for part in each.parts(hashes)]
-        found = [part.first(leading.most + FIRST_ROWS) for part in parts]
-        rows = [pa.Table.from_batches(taken) for taken, _ in found if taken]
-        if not any(last for _, last in found):
-            return rows
-        last = pa.Table.from_batches([batch for _, each in found for batch in each])
+        first, done = FIRST_ROWS + leading.most, list[pa.Table]()
+        while len(hashes):
+            parts = [part for each in segments for part in each.parts(hashes)]
+            if sum(part.num_rows for part in parts) <= WHOLE_ROWS:
+                return [*done, *self._found(segments, hashes)]
+            found = [part.first(first) for part in parts]
+            rows = [pa.Table.from_batches(taken) for taken, _ in found if taken]
+            last = [batch for _, each in found for batch in each]
+            if not last:
+                return [*done, *rows]
+            hashes, complete = self._complete(name, kept, keys, change, rows, last)
+            done.append(complete)
+            first *= _DEEPER
+        return done
+
+    def _complete(
+        self,
+        name: str,
+        kept: Arrangement,
+        keys: str,
+        change: Change,
+        rows: list[pa.Table],
+        last: list[pa.RecordBatch],
+    ) -> tuple[Any, pa.Table]:
+        """The hashes of keys with too few rows before the `last` ones, and the others' rows."""
+        leading = kept.leading
+        assert leading is not None
         self._db.register(f"{name}_raw", pa.concat_tables(rows))
-        self._db.register(f"{name}_last", last.select([HASH, kept.ordered]))
-        end = f"{leading.extreme}({kept.ordered}) AS _end"
-        self._db.execute(
-            f"CREATE TEMP TABLE {name}_ends AS SELECT {HASH}, {end} FROM {name}_last GROUP BY 1"
-        )
+        self._db.register(f"{name}_last", pa.Table.from_batches(last))
+        ends = f"{leading.extreme}({kept.ordered}) AS _end FROM {name}_last GROUP BY 1"
+        self._db.execute(f"CREATE OR REPLACE TEMP TABLE {name}_ends AS SELECT {HASH}, {ends}")
         changed = self._with_weights(name, kept, rows, change).new
-        by, value = [f"_c.{each}" for each in _names(kept)], quote(leading.column)
+        names, value = _names(kept), quote(leading.column)
         counted = (
             f"SELECT {keys_of(kept.by)}, {value} AS _v, sum({WEIGHT}) AS _n "
             f"FROM {changed} AS {kept.alias} GROUP BY ALL HAVING sum({WEIGHT}) > 0"
         )
         enough = (
-            f"SELECT {', '.join(by) or '1 AS _k'} FROM ({counted}) AS _c JOIN {name}_ends AS _e "
-            f"ON {hash_of(by, kept.kinds)} = _e.{HASH} WHERE {leading.leads('_v', '_end')} "
+            f"SELECT {', '.join(names) or '1 AS _k'} FROM ({counted}) JOIN {name}_ends "
+            f"ON {hash_of(names, kept.kinds)} = {HASH} WHERE {leading.leads('_v', '_end')} "
             f"GROUP BY ALL HAVING sum(_n) >= {leading.most}"
         )
-        same = same_keys([f"_q.{each}" for each in _names(kept)], "_t") or "true"
+        same = same_keys([f"_q.{each}" for each in names], "_t") or "true"
         short = self._hashes(
             kept,
-            f"SELECT * FROM ({keys}) AS _q WHERE NOT EXISTS (SELECT 1 FROM ({enough}) AS _t "
-            f"WHERE {same})",
+            f"SELECT * FROM ({keys}) AS _q WHERE {hash_of(names, kept.kinds)} IN "
+            f"(SELECT {HASH} FROM {name}_ends) AND NOT EXISTS "
+            f"(SELECT 1 FROM ({enough}) AS _t WHERE {same})",
         )
-        whole = self._found(segments, short)
         self._db.register(f"{name}_short", pa.table({HASH: short}))
         complete = self._db.sql(
             f"SELECT _r.* FROM {name}_raw AS _r LEFT JOIN {name}_ends AS _e USING ({HASH}) "
             f"WHERE {HASH} NOT IN (SELECT {HASH} FROM {name}_short) AND "
             f"(_e.{HASH} IS NULL OR {leading.leads(kept.ordered, '_end')}) ORDER BY {HASH}"
         ).to_arrow_table()
-        self._db.unregister(f"{name}_raw")
-        return [complete, *whole]
+        return short, complete
 
     def _create_old(self, name: str, kept: Arrangement, rows: list[pa.Table]) -> None:
         """Create the relation of found rows, which `<name>_raw` has."""
