@@ -161,7 +161,7 @@ class Records:
             None,
         )
         """A column that only keys have, and that must not be null."""
-        self.changelog = upserts or self._value.changelog
+        self.changelog = upserts or options.value.changelog
         self._plain = self._key is None and not upserts and layout.value == layout.schema
         kind = pa.field(ROW_KIND, pa.string())
         self._schema = layout.schema.append(kind) if self.changelog else layout.schema

@@ -141,9 +141,8 @@ class JsonDecoder:
 
     def __init__(self, schema: pa.Schema, options: JsonOptions, rows: Rows | None = None) -> None:
         self._table, self._options, self._rows = schema, options, rows
-        self.changelog = rows is not None
         kind = pa.field(ROW_KIND, pa.string())
-        self._schema = schema.append(kind) if self.changelog else schema
+        self._schema = schema if rows is None else schema.append(kind)
         self._columns = Columns(schema, options)
         self._regular = RegularDecoder(schema, options.standard)
 
@@ -173,8 +172,6 @@ FORMAT = Format(
 
 class ChangelogEncoder:
     """An `Encoder` of changes; `written` makes the record of a row that was added or removed."""
-
-    changelog = True
 
     def __init__(
         self, schema: pa.Schema, options: JsonOptions, written: Callable[[bool, Any], Any]
