@@ -1,7 +1,5 @@
 """The MySQL table that a sink writes, and transactions that write it, tried again if they must."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence
