@@ -118,7 +118,7 @@ class Membership(DemoScenario):
             return not self.probes.waiting
 
         wait_until(shown, _SHOWN_S)
-        self.probes.stop()
+        super().end_measuring(check)
 
     def count(self) -> int:
         """The changes in MySQL."""
@@ -192,7 +192,6 @@ class FreshnessProbe:
     def __init__(self, business: Business, skip_s: float = 0.0) -> None:
         self._business = business
         self._displayed = 0
-        self._stopped = False
         self.ages = Latencies(skip_s, _RECENT_COMMITS)
 
     @property
@@ -200,15 +199,11 @@ class FreshnessProbe:
         """The number of the desk's orders that MySQL has and the board does not show yet."""
         return len(self._business.desk_ms) - self._displayed
 
-    def stop(self) -> None:
-        """Orders that the board shows from now on do not count."""
-        self._stopped = True
-
     def committed(self, board: Table, snapshot: int, at_s: float) -> None:
         """Measure the orders that a snapshot, which could be read at a time, has more."""
         for batch in board.read(["agent_id", "orders"], snapshot=snapshot, filter=_FILTER):
             for row in batch.to_pylist():
-                if row["agent_id"] == DESK and not self._stopped:
+                if row["agent_id"] == DESK:
                     self._take(int(row["orders"] or 0), at_s * 1000)
 
     def _take(self, displayed: int, now_ms: float) -> None:
