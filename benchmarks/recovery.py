@@ -84,7 +84,7 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
                 print(said, file=sys.stderr, flush=True)
         run(scenario, killed + given.minute - time.time())
         minute = scenario.freshness.ages.window()
-        scenario.freshness.end()
+        scenario.ages.end()
         scenario.driver.stop()
         scenario.drain()
         if not scenario.audit().equal:

@@ -87,7 +87,7 @@ class Source(ABC):
     that another method has stored in the object. Exactly-once delivery follows from replays: after
     a crash, a planned range is read again, by other processes.
 
-    `read` and `changes_read` run on executors, all other methods on the driver.
+    `read`, `changes_read` and `bad_records` run on executors, all other methods on the driver.
     """
 
     @property
@@ -179,6 +179,10 @@ class Source(ABC):
     def changes_read(self) -> Mapping[str, int]:
         """How many changes were read since the last call, by row kind, snapshots aside."""
         return {}
+
+    def bad_records(self) -> pa.Table:
+        """The records that `read` has left out since the last call: rows of `BAD_RECORDS`."""
+        return BAD_RECORDS.empty_table()
 
     def close(self) -> None:
         """Release connections."""

@@ -5,7 +5,6 @@ commits its batches in order, so its rows up to a committed batch never change. 
 them is the number of that batch, in the table `<table>__replays`.
 """
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,9 +57,6 @@ class BadRecordOptions:
             )
 
 
-log = logging.getLogger("streamhouse.bad_records")
-
-
 class BadRecordCollector:
     """Collects bad records, or raises `RecordError` for the first if the query is to fail."""
 
@@ -98,12 +94,6 @@ class BadRecordCollector:
         """The records since the last call: rows of `BAD_RECORDS`."""
         found, self._found = self._found, []
         return pa.Table.from_pylist(found, BAD_RECORDS)
-
-
-def warn_of_bad_records(count: int) -> None:
-    """Warn of the bad records of a bounded read, which no dead-letter table gets."""
-    if count:
-        log.warning("%d bad records were left out of this SELECT", count)
 
 
 def create_tables(address: TableAddress) -> None:
@@ -265,7 +255,6 @@ class SkippingSource(Source):
         return self.read_again(self._replays.rows(partition))
 
     def bad_records(self) -> pa.Table:
-        """The bad records that `read` has left out since the last call: rows of `BAD_RECORDS`."""
         return self._bad_records.take()
 
     def replay_from(self, replays: DeadLetterReplays) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -14,7 +15,7 @@ from streamhouse.errors import DataLossError, OptionError
 from streamhouse.options import Metadata as Metadata
 from streamhouse.options import Option as Option
 from streamhouse.options import OptionValues, no_effect
-from streamhouse.source import Offset, Source
+from streamhouse.source import ROW_KIND, Offset, Source
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ Scan: TypeAlias = tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]
 
 _PAUSE_S = 0.05
 _MESSAGE_BYTES = 32 << 20
+_BAD_RECORDS_LOG = logging.getLogger("streamhouse.bad_records")
 
 
 @dataclass(frozen=True)
@@ -278,6 +280,38 @@ def collected_rows(messages: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
     """The rows in the messages of a batch's tasks, in order."""
     for rows in messages:
         yield from rows.to_batches()
+
+
+def scanned(
+    source: Source,
+    columns: Sequence[str],
+    partitions: Callable[[], Iterable[Any]] | None = None,
+) -> Scan:
+    """A bounded read of some columns of a source; warns of the bad records that it leaves out.
+
+    `partitions` returns what is read; without it, all up to the end of the source, which it has.
+    """
+
+    def read() -> Iterator[pa.RecordBatch]:
+        bad = 0
+        try:
+            for partition in partitions_to_end(source) if partitions is None else partitions():
+                for batch in source.read(partition):
+                    yield batch.select(list(columns))
+                bad += source.bad_records().num_rows
+        finally:
+            warn_of_bad_records(bad)
+            source.close()
+
+    kind = pa.field(ROW_KIND, pa.string())
+    schema = source.schema.append(kind) if source.changelog else source.schema
+    return pa.schema([schema.field(name) for name in columns]), read
+
+
+def warn_of_bad_records(count: int) -> None:
+    """Warn of the bad records of a SELECT, which no dead-letter table gets."""
+    if count:
+        _BAD_RECORDS_LOG.warning("%d bad records were left out of this SELECT", count)
 
 
 def partitions_to_end(source: Source, parallelism: int = 1) -> Iterator[Any]:

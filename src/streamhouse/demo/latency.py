@@ -84,7 +84,7 @@ class Latencies:
 
     def __init__(self, skip_s: float, portions: int) -> None:
         self._skip_ms = skip_s * 1000
-        self._first_made = math.inf
+        self._first_made = self._end_ms = math.inf
         self._all: list[npt.NDArray[np.float32]] = []
         self._window: list[npt.NDArray[np.float32]] = []
         self._recent: deque[npt.NDArray[np.float32]] = deque(maxlen=portions)
@@ -93,12 +93,18 @@ class Latencies:
     def add(self, made_ms: npt.NDArray[np.float64], seen_ms: float) -> None:
         """Add rows by the times at which they were made, and when they could be read."""
         with self._lock:
+            if seen_ms > self._end_ms:
+                return
             self._first_made = min(self._first_made, float(made_ms.min()))
             ages = np.maximum(seen_ms - made_ms, 0).astype(np.float32)
             self._recent.append(ages)
             counted = ages[made_ms >= self._first_made + self._skip_ms]
             self._all.append(counted)
             self._window.append(counted)
+
+    def end(self) -> None:
+        """Ignore what can be read from now on: the pipeline is about to be stopped."""
+        self._end_ms = time.time() * 1000
 
     def percentiles(self) -> dict[str, float] | None:
         """Milliseconds `p50`, `p99` and `max` over all rows that count; None if there are none."""

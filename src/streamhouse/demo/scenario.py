@@ -281,9 +281,9 @@ class DemoScenario(ABC):
     def end(self) -> None:  # noqa: B027 - optional
         """End what changes the sources, if the pipeline is to be drained."""
 
-    @abstractmethod
     def end_measuring(self, check: Check) -> None:
-        """End the measurements: the pipeline is about to be stopped."""
+        """End the measurements, before the pipeline is stopped; `check` is called meanwhile."""
+        self.ages.end()
 
     @abstractmethod
     def count(self) -> int:

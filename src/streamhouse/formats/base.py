@@ -60,20 +60,12 @@ class Decoded:
 class Decoder(Protocol):
     """Decodes records; not thread-safe."""
 
-    @property
-    def changelog(self) -> bool:
-        """Whether rows can be other than inserts; `Decoded.rows` then end with `rowkind`."""
-
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
         """The rows of the records; never raises for the contents of a record."""
 
 
 class Encoder(Protocol):
     """Encodes rows; not thread-safe."""
-
-    @property
-    def changelog(self) -> bool:
-        """Whether the records express updates and deletes; else all rows must be inserts."""
 
     def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
         """One record for each row, which may have a last column `rowkind`; null for no record.
@@ -87,7 +79,8 @@ class Format:
     """A format by its Flink name, and its options.
 
     `new_decoder` and `new_encoder` make its codecs for columns and checked options. `changelog`:
-    whether its records express updates and deletes.
+    whether its records express updates and deletes; `Decoded.rows` then end with `rowkind`, and
+    else all rows that are encoded must be inserts.
     """
 
     name: str
@@ -244,6 +237,11 @@ class FormatChoice:
         prefix = f"{before}{name}."
         own = {k.removeprefix(prefix): v for k, v in options.items() if k.startswith(prefix)}
         return cls(name, own, prefix)
+
+    @property
+    def changelog(self) -> bool:
+        """Whether its records express updates and deletes."""
+        return format_of(self.name).changelog
 
     def decoder(self, schema: pa.Schema) -> Decoder:
         """A decoder of rows with these columns; raises `OptionError`."""

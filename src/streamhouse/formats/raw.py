@@ -29,8 +29,6 @@ class RawCodec:
     A record that is None is a row with null, as in Flink.
     """
 
-    changelog = False
-
     def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
         if len(schema) != 1:
             raise OptionError(

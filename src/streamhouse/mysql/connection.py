@@ -340,7 +340,7 @@ def start_session(options: MySqlOptions, resumes: bool) -> Session:
 
 
 def run(
-    connection: pymysql.Connection[Any], statement: str, arguments: Sequence[Any] = ()
+    connection: pymysql.Connection[Any], statement: str | bytes, arguments: Sequence[Any] = ()
 ) -> list[tuple[Any, ...]]:
     """All rows of a statement on this connection."""
     with connection.cursor() as cursor:

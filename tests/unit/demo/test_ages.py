@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -42,3 +44,12 @@ def test_negative_ages_count_as_zero() -> None:
     ages = Latencies(0, 1)
     ages.add(np.array([3.0, -0.2]), 0)
     assert ages.percentiles() == {"p50": 0.0, "p99": 0.0, "max": 0.0}
+
+
+def test_what_can_be_read_after_the_end_does_not_count() -> None:
+    ages = Latencies(0, 1)
+    ages.end()
+    ages.add(np.array([0.0]), (time.time() + 60) * 1000)
+    assert ages.percentiles() is None and ages.recent() is None
+    ages.add(np.array([0.0]), 5)
+    assert ages.percentiles() == {"p50": 5.0, "p99": 5.0, "max": 5.0}

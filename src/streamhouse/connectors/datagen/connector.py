@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.connectors.base import Connector, Scan, partitions_to_end
+from streamhouse.connectors.base import Connector, Scan, scanned
 from streamhouse.connectors.datagen.field import FIELD_OPTIONS, Field
 from streamhouse.connectors.datagen.nested import ColumnParts, ColumnValues
 from streamhouse.connectors.datagen.random_streams import Disorder, Numbers, RowNumbers
@@ -174,14 +174,7 @@ class GeneratedConnector(Connector):
                 f"table {table.name[-1]} is unbounded, so a bounded query over it would never end; "
                 "set 'number-of-rows', or keep SET 'execution.runtime-mode' = 'streaming'"
             )
-        schema = pa.schema([source.schema.field(name) for name in columns])
-        return schema, lambda: _all_rows(source, columns)
-
-
-def _all_rows(source: GeneratedSource, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    for partition in partitions_to_end(source):
-        for batch in source.read(partition):
-            yield batch.select(list(columns))
+        return scanned(source, columns)
 
 
 class _Datagen(GeneratedConnector):

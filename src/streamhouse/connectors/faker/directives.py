@@ -60,7 +60,8 @@ def parse_expression(key: str, text: str) -> list[str | Directive]:
 
 
 Arguments: TypeAlias = tuple[str, ...]
-_Compute: TypeAlias = Callable[[RowNumbers, str, Arguments], pa.Array]
+_Compute: TypeAlias = Callable[..., pa.Array]
+"""The values of rows for a stream of random numbers, and the arguments of a directive."""
 
 _UNITS_MS = {
     "MILLISECONDS": 1,
@@ -93,19 +94,18 @@ def evaluate(
 
 def _computed(directive: Directive, rows: RowNumbers, stream: str, locale: str) -> pa.Array:
     """The values of a directive; raises `ValueError` with the reason if it cannot be computed."""
-    found = _COMPUTED.get(directive.key)
-    if found is not None and directive.key not in _WITHOUT_ARGUMENTS:
-        return found(rows, stream, directive.arguments)
-    if directive.arguments:
-        raise ValueError(f"directive '{directive.name}' takes no arguments")
-    if found is not None:
-        return found(rows, stream, ())
+    if directive.key in _OF_TEXTS:
+        return _OF_TEXTS[directive.key](rows, stream, directive.arguments)
+    if directive.key in _OF_NUMBERS:
+        counts, compute = _OF_NUMBERS[directive.key]
+        return compute(rows, stream, *_numbers(directive.name, directive.arguments, counts))
+    _numbers(directive.name, directive.arguments, (0,))
     parts = _COMBINED.get(directive.key)
     if parts is not None:
         return evaluate(parts, rows, stream, locale)
     pool = patterns.pool(directive.key, directive.name, locale, rows.sample)
     if pool is None:
-        names = [*_COMPUTED, *_COMBINED, *patterns.known()]
+        names = [*_OF_TEXTS, *_OF_NUMBERS, *_COMBINED, *patterns.known()]
         raise ValueError(f"unknown directive '{directive.name}'; {nearest(directive.key, names)}")
     return _picked(pool, rows.bits(stream))
 
@@ -119,45 +119,41 @@ def _within(bits: Bits, low: int, high: int) -> Numbers:
     return low + (bits % np.uint64(high - low + 1)).astype(np.int64)
 
 
-def _numbers(name: str, arguments: Arguments, least: int, most: int) -> list[int]:
+def _numbers(name: str, arguments: Arguments, counts: tuple[int, ...]) -> list[int]:
+    """The arguments of a directive as whole numbers, of which there must be one of these counts."""
+    if arguments and counts == (0,):
+        raise ValueError(f"directive '{name}' takes no arguments")
     try:
         numbers = [int(argument) for argument in arguments]
     except ValueError:
-        numbers = []
-    if len(numbers) != len(arguments) or not least <= len(numbers) <= most:
-        wanted = f"{least}" if least == most else f"{least} to {most}"
+        numbers = None
+    if numbers is None or len(numbers) not in counts:
+        wanted = " or ".join(map(str, counts))
         raise ValueError(f"directive '{name}' takes {wanted} whole numbers, not {arguments}")
     return numbers
 
 
-def _number_between(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
-    low, high = _numbers("number.numberBetween", arguments, 2, 2)
+def _number_between(rows: RowNumbers, stream: str, low: int, high: int) -> pa.Array:
     if not -(2**62) < low <= high < 2**62:
         raise ValueError(f"'number.numberBetween': {low} is greater than {high}, or out of range")
     # As Datafaker's, the upper bound is exclusive, unless it equals the lower one.
     return pa.array(_within(rows.bits(stream), low, max(low, high - 1)))
 
 
-def _random_double(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
-    digits, low, high = _numbers("number.randomDouble", arguments, 3, 3)
+def _random_double(rows: RowNumbers, stream: str, digits: int, low: int, high: int) -> pa.Array:
     values = low + unit_interval(rows.bits(stream)) * (high - low)
     return pa.array(np.round(values, digits))
 
 
 def _range(low: int, high: int) -> _Compute:
-    def computed(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
-        _numbers("number", arguments, 0, 0)
-        return pa.array(_within(rows.bits(stream), low, high))
-
-    return computed
+    return lambda rows, stream: pa.array(_within(rows.bits(stream), low, high))
 
 
-def _digits(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
-    (count,) = _numbers("number.digits", arguments, 1, 1)
+def _digits(rows: RowNumbers, stream: str, count: int) -> pa.Array:
     return _pattern(rows, stream, "#" * count, "#")
 
 
-def _boolean(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+def _boolean(rows: RowNumbers, stream: str) -> pa.Array:
     return pa.array((rows.bits(stream) & np.uint64(1)).astype(bool))
 
 
@@ -186,14 +182,12 @@ def _marked(marks: str) -> _Compute:
     return computed
 
 
-def _characters(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
-    numbers = _numbers("Lorem.characters", arguments, 0, 2) or [255]
-    low, high = numbers[0], numbers[-1]
-    text = f"[a-z0-9]{{{low},{high}}}"
+def _characters(rows: RowNumbers, stream: str, low: int = 255, high: int | None = None) -> pa.Array:
+    text = f"[a-z0-9]{{{low},{low if high is None else high}}}"
     return regex_texts(text, len(rows), lambda part: rows.bits(f"{stream}/{part}"))
 
 
-def _uuid(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+def _uuid(rows: RowNumbers, stream: str) -> pa.Array:
     halves = np.stack([rows.bits(stream, "high"), rows.bits(stream, "low")], axis=1)
     halves[:, 0] = (halves[:, 0] & ~np.uint64(0xF000)) | np.uint64(0x4000)
     halves[:, 1] = (halves[:, 1] & ~np.uint64(3 << 62)) | np.uint64(1 << 63)
@@ -207,7 +201,7 @@ def _joined_numbers(count: int, base: str, separator: str, digits: int) -> _Comp
     size = 256**digits
     names = pa.array([format(n, base) for n in range(size)], pa.string())
 
-    def computed(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
+    def computed(rows: RowNumbers, stream: str) -> pa.Array:
         parts = [_picked(names, rows.bits(stream, f"{place}")) for place in range(count)]
         return pc.binary_join_element_wise(*parts, pa.scalar(separator))
 
@@ -215,14 +209,12 @@ def _joined_numbers(count: int, base: str, separator: str, digits: int) -> _Comp
 
 
 def _degrees(most: int) -> _Compute:
-    def computed(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
-        return pa.array(np.round((unit_interval(rows.bits(stream)) * 2 - 1) * most, 6))
+    return lambda rows, stream: pa.array(
+        np.round((unit_interval(rows.bits(stream)) * 2 - 1) * most, 6)
+    )
 
-    return computed
 
-
-def _price(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
-    low, high = _numbers("Commerce.price", arguments, 0, 2) or [0, 100]
+def _price(rows: RowNumbers, stream: str, low: int = 0, high: int = 100) -> pa.Array:
     return pa.array(np.round(low + unit_interval(rows.bits(stream)) * (high - low), 2))
 
 
@@ -236,7 +228,7 @@ def _relative_time(sign: int) -> _Compute:
                 f"'{unit}' is not a unit; write #{{date.past '15','SECONDS'}}, with one of "
                 f"{', '.join(_UNITS_MS)}"
             )
-        numbers = _numbers("date", tuple(amounts), 1, 2)
+        numbers = _numbers("date", tuple(amounts), (1, 2))
         least, most = (numbers[1], numbers[0]) if len(numbers) == 2 else (0, numbers[0])
         if not 0 <= least <= most:
             raise ValueError(f"at least {least} and at most {most} {unit} leave no time")
@@ -247,8 +239,7 @@ def _relative_time(sign: int) -> _Compute:
     return computed
 
 
-def _birthday(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
-    youngest, oldest = _numbers("date.birthday", arguments, 0, 2) or [18, 65]
+def _birthday(rows: RowNumbers, stream: str, youngest: int = 18, oldest: int = 65) -> pa.Array:
     years = youngest + unit_interval(rows.bits(stream)) * (oldest - youngest)
     return _timestamps(rows.due_ms - years * _YEAR_MS)
 
@@ -268,42 +259,39 @@ def _timestamps(ms: npt.NDArray[Any]) -> pa.Array:
     return pa.array(np.floor(ms).astype(np.int64)).cast(pa.timestamp("ms"))
 
 
-_COMPUTED: Mapping[str, _Compute] = {
-    "number.numberbetween": _number_between,
-    "number.randomdouble": _random_double,
-    "number.randomdigit": _range(0, 9),
-    "number.digit": _range(0, 9),
-    "number.randomdigitnotzero": _range(1, 9),
-    "number.randomnumber": _range(0, 10**9 - 1),
-    "number.positive": _range(1, 2**31 - 1),
-    "number.negative": _range(-(2**31), -1),
-    "number.digits": _digits,
-    "bool.bool": _boolean,
+_OF_NUMBERS: Mapping[str, tuple[tuple[int, ...], _Compute]] = {
+    "number.numberbetween": ((2,), _number_between),
+    "number.randomdouble": ((3,), _random_double),
+    "number.randomdigit": ((0,), _range(0, 9)),
+    "number.digit": ((0,), _range(0, 9)),
+    "number.randomdigitnotzero": ((0,), _range(1, 9)),
+    "number.randomnumber": ((0,), _range(0, 10**9 - 1)),
+    "number.positive": ((0,), _range(1, 2**31 - 1)),
+    "number.negative": ((0,), _range(-(2**31), -1)),
+    "number.digits": ((1,), _digits),
+    "bool.bool": ((0,), _boolean),
+    "lorem.characters": ((0, 1, 2), _characters),
+    "internet.uuid": ((0,), _uuid),
+    "internet.ipv4address": ((0,), _joined_numbers(4, "d", ".", 1)),
+    "internet.ipv6address": ((0,), _joined_numbers(8, "04x", ":", 2)),
+    "internet.macaddress": ((0,), _joined_numbers(6, "02x", ":", 1)),
+    "address.latitude": ((0,), _degrees(90)),
+    "address.longitude": ((0,), _degrees(180)),
+    "commerce.price": ((0, 2), _price),
+    "date.birthday": ((0, 2), _birthday),
+}
+"""Directives whose arguments are whole numbers: how many, and what computes them."""
+_OF_TEXTS: Mapping[str, _Compute] = {
     "options.option": _option,
     "regexify": _regexify,
     "expression.regexify": _regexify,
     "numerify": _marked("#"),
     "letterify": _marked("?"),
     "bothify": _marked("#?"),
-    "lorem.characters": _characters,
-    "internet.uuid": _uuid,
-    "internet.ipv4address": _joined_numbers(4, "d", ".", 1),
-    "internet.ipv6address": _joined_numbers(8, "04x", ":", 2),
-    "internet.macaddress": _joined_numbers(6, "02x", ":", 1),
-    "address.latitude": _degrees(90),
-    "address.longitude": _degrees(180),
-    "commerce.price": _price,
     "date.past": _relative_time(-1),
     "date.future": _relative_time(1),
-    "date.birthday": _birthday,
     "date.between": _date_between,
 }
-_WITHOUT_ARGUMENTS = frozenset(
-    {
-        "bool.bool", "internet.uuid", "internet.ipv4address", "internet.ipv6address",
-        "internet.macaddress", "address.latitude", "address.longitude",
-    }
-)  # fmt: skip
 _FIRST, _LAST = Directive("Name.firstName"), Directive("Name.lastName")
 _DOMAIN = (Directive("Internet.domainWord"), ".", Directive("Internet.tld"))
 _EMAIL = (Directive("Name.username"), "@", *_DOMAIN)

@@ -9,15 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_records import SkippingSource, warn_of_bad_records
-from streamhouse.connectors.base import Connector, Scan, Sink
+from streamhouse.connectors.bad_records import SkippingSource
+from streamhouse.connectors.base import Connector, Scan, Sink, scanned
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import ListedFile, folder_of
 from streamhouse.connectors.filesystem.options import (
     DECLARED,
     OPTIONS,
     TEXT_FORMATS,
-    FilesystemOptions,
     parse,
 )
 from streamhouse.connectors.filesystem.sink import encoder_of, filesystem_sink
@@ -40,12 +39,10 @@ class FilesystemSource(SkippingSource):
     """
 
     def __init__(self, spec: SourceSpec) -> None:
-        self._options = parse(spec.options)
-        self._reader = FileReader(
-            self._options, dict(spec.options), spec.columns, spec.partitioned_by
-        )
+        self._options = options = parse(spec.options)
+        self._folder = folder_of(options.path, options.store)
+        self._reader = FileReader(spec, options, self._folder)
         self._bad_records = self._reader.bad_records
-        self._folder = folder_of(self._options.path, self._options.store)
         self._known: tuple[str, frozenset[bytes]] = ("", frozenset())
         self._listed_s = 0.0
         self._files: list[ListedFile] = []
@@ -89,6 +86,10 @@ class FilesystemSource(SkippingSource):
     def read_range(self, partition: tuple[ListedFile, ...]) -> Iterator[pa.RecordBatch]:
         for file in partition:
             yield from self._reader.read(file)
+
+    def all_files(self) -> list[tuple[ListedFile, ...]]:
+        """The files that are there now, as a partition."""
+        return [tuple(self._folder.files())]
 
     def read_again(self, records: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
         return self._reader.read_replayed(records)
@@ -172,7 +173,7 @@ class _Filesystem(Connector):
         stored_columns = tuple(column for column in table.columns if column.metadata is None)
         if len(table.partitioned_by) == len(stored_columns):
             raise TableError(f"{where}: declare a column besides those of PARTITIONED BY")
-        _reader(table, options, parsed)
+        FilesystemSource(_spec(table, options))
         spec = SinkSpec(self.name, options, stored_columns, partitioned_by=table.partitioned_by)
         stored = [field for field in spec.arrow_schema if field.name not in table.partitioned_by]
         encoder_of(spec, pa.schema(stored))
@@ -187,16 +188,8 @@ class _Filesystem(Connector):
         return FilesystemSource(spec)
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        parsed = parse(options)
-        reader = _reader(table, options, parsed)
-
-        def read() -> Iterator[pa.RecordBatch]:
-            for file in folder_of(parsed.path, parsed.store).files():
-                for batch in reader.read(file):
-                    yield batch.select(list(columns))
-            warn_of_bad_records(reader.bad_records.take().num_rows)
-
-        return pa.schema([reader.schema.field(name) for name in columns]), read
+        source = FilesystemSource(_spec(table, options))
+        return scanned(source, columns, source.all_files)
 
     def sink(self, spec: SinkSpec) -> Sink:
         filled = next((column for column in spec.columns if column.metadata is not None), None)
@@ -208,8 +201,8 @@ class _Filesystem(Connector):
         return filesystem_sink(spec)
 
 
-def _reader(table: TableInfo, options: Mapping[str, str], parsed: FilesystemOptions) -> FileReader:
-    return FileReader(parsed, dict(options), table.columns, table.partitioned_by)
+def _spec(table: TableInfo, options: Mapping[str, str]) -> SourceSpec:
+    return SourceSpec("filesystem", options, table.columns, partitioned_by=table.partitioned_by)
 
 
 CONNECTOR = _Filesystem()

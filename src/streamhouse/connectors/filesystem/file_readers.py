@@ -19,18 +19,17 @@ import pyarrow.parquet as pq
 
 from streamhouse.connectors.bad_records import BadRecordCollector
 from streamhouse.connectors.filesystem.folders import (
+    Folder,
     ListedFile,
-    folder_of,
     metadata_values,
     partition_values,
 )
 from streamhouse.connectors.filesystem.options import FilesystemOptions
-from streamhouse.connectors.specs import arrow_schema
+from streamhouse.connectors.specs import SourceSpec, arrow_schema
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.formats.base import Decoder, FormatChoice
 from streamhouse.formats.csv.format import OPTIONS, CsvOptions
 from streamhouse.options import OptionValues
-from streamhouse.sql.plan import Column
 from streamhouse.types import flink_type, parts
 
 _LINES_AT_ONCE = 16_384
@@ -43,25 +42,18 @@ class FileReader:
     `bad_records` gets the records that cannot be decoded.
     """
 
-    def __init__(
-        self,
-        options: FilesystemOptions,
-        given: dict[str, str],
-        columns: Sequence[Column],
-        partitions: Sequence[str],
-    ) -> None:
-        self._options = options
-        self._folder = folder_of(options.path, options.store)
-        self.schema = arrow_schema(columns)
-        self._columns = tuple(columns)
+    def __init__(self, spec: SourceSpec, options: FilesystemOptions, folder: Folder) -> None:
+        self._options, self._folder, self._columns = options, folder, spec.columns
+        self.schema = arrow_schema(spec.columns)
         self.bad_records = BadRecordCollector(options.bad_records)
-        of_file = {*partitions, *(column.name for column in columns if column.metadata is not None)}
+        of_file = {column.name for column in spec.columns if column.metadata is not None}
+        of_file |= {*spec.partitioned_by}
         self._stored = pa.schema([field for field in self.schema if field.name not in of_file])
-        self._partitions = [field for field in self.schema if field.name in partitions]
+        self._partitions = [field for field in self.schema if field.name in spec.partitioned_by]
         self._decoder: Decoder | None = None
         self._split = _RecordSplit()
         if options.format != "parquet":
-            chosen = FormatChoice.of(given, options.format)
+            chosen = FormatChoice.of(spec.options, options.format)
             self._decoder = chosen.decoder(self._stored)
             self._split = _RecordSplit(marked=options.format != "raw")
             if options.format == "csv":

@@ -4,15 +4,17 @@ A commit is a log, then the publication of each staged file, see `Folder.publish
 """
 
 import json
+import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from streamhouse.connectors.base import BatchLog, Sink, SinkCommitter, WrittenBatch
-from streamhouse.connectors.filesystem.file_writers import FileWriter, open_writer
 from streamhouse.connectors.filesystem.folders import (
     OWN_FOLDER,
     StagedFile,
@@ -21,10 +23,11 @@ from streamhouse.connectors.filesystem.folders import (
 )
 from streamhouse.connectors.filesystem.options import FilesystemOptions, parse
 from streamhouse.connectors.specs import SinkSpec
-from streamhouse.errors import DataLossError, OptionError
-from streamhouse.formats.base import Encoder, FormatChoice
+from streamhouse.errors import DataLossError, OptionError, TableError
+from streamhouse.formats.base import Encoder, FormatChoice, RecordError, joined
 
 _MOST_OPEN = 64
+_ROWS_AT_ONCE, _TEXT_ROWS_AT_ONCE = 65_536, 4_096
 
 
 class FilesCommitter(SinkCommitter):
@@ -120,6 +123,67 @@ def encoder_of(spec: SinkSpec, stored: pa.Schema) -> Encoder | None:
     return None if name == "parquet" else FormatChoice.of(spec.options, name).encoder(stored)
 
 
+class FileWriter:
+    """An open file of lines, which an encoder makes of rows."""
+
+    rows_at_once = _TEXT_ROWS_AT_ONCE
+    """How many rows to write between two looks at the size."""
+
+    def __init__(self, path: Path, encoder: Encoder | None) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self._encoder = path, encoder
+        self._file = path.open("xb", buffering=1 << 20)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes have been written."""
+        return self._file.tell()
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        assert self._encoder is not None
+        try:
+            records = self._encoder.encode(rows)
+        except RecordError as error:
+            raise TableError(f"filesystem: a row cannot be written: {error}") from None
+        lines = records.drop_null()
+        self._file.write(joined(lines, b"\n") + b"\n" if len(lines) else b"")
+
+    def close(self) -> None:
+        """End the file and make it durable."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+class ParquetFileWriter(FileWriter):
+    """An open Parquet file."""
+
+    rows_at_once = _ROWS_AT_ONCE
+
+    def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
+        super().__init__(path, None)
+        self._writer = pq.ParquetWriter(self._file, schema, compression=compression)
+        self._schema = schema
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._held.append(rows)
+        self._rows += rows.num_rows
+        if self._rows >= _ROWS_AT_ONCE:
+            self._write_held()
+
+    def close(self) -> None:
+        self._write_held()
+        self._writer.close()
+        super().close()
+
+    def _write_held(self) -> None:
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held).cast(self._schema))
+            self._held, self._rows = [], 0
+
+
 class FilesWriter:
     """Writes and stages the files of one task."""
 
@@ -169,15 +233,18 @@ class FilesWriter:
                 self._end(next(iter(self._open)))
             name = f"{self._prefix}-{self._opened}.{self._options.format}"
             try:
-                self._open[folder] = open_writer(
-                    self._root / folder / name, self._stored, self._options, self._encoder
-                )
+                self._open[folder] = self._opened_file(self._root / folder / name)
             except OSError as error:
                 raise OptionError(
                     f"option 'path': {self._options.path} cannot be written: {error.strerror}"
                 ) from None
             self._opened += 1
         return self._open[folder]
+
+    def _opened_file(self, path: Path) -> FileWriter:
+        if self._encoder is None:
+            return ParquetFileWriter(path, self._stored, self._options.compression)
+        return FileWriter(path, self._encoder)
 
     def _end(self, folder: str) -> None:
         writer = self._open.pop(folder)

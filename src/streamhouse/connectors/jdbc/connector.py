@@ -33,13 +33,15 @@ from streamhouse.connectors.jdbc.reader import JdbcReader
 from streamhouse.connectors.jdbc.statements import Statements, net_changes
 from streamhouse.connectors.jdbc.target import (
     CommitsTable,
+    Connection,
     TargetTable,
-    Transaction,
     Transactions,
+    execute,
     load_target,
 )
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import ConnectError, TableError
+from streamhouse.mysql.connection import run
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.sql.plan import Capabilities, TableInfo
 from streamhouse.state.segment import spilled
@@ -94,53 +96,48 @@ class JdbcCommitter(SinkCommitter):
         return self.write(written.number, list(collected_rows(written.messages)))
 
     def check_log(self, log: BatchLog) -> None:
-        commits = self._commits
-        if commits is not None:
-            last = self._transactions.run(lambda table: commits.last(table.connection))
+        if self._commits is not None:
+            last = self._transactions.run(self._commits.last)
             log.check(last, f"MySQL table {self._target.name}")
 
     def write(self, number: int, rows: Iterable[pa.RecordBatch]) -> bool:
         """Write a batch, whose rows can be iterated again; False if it was committed before."""
 
-        def work(transaction: Transaction) -> bool:
+        def work(connection: Connection) -> bool:
             if self._commits is not None:
-                if self._commits.last(transaction.connection) >= number:
+                if self._commits.last(connection) >= number:
                     return False
-                self._commits.record(transaction.connection, number)
+                self._commits.record(connection, number)
             for chunk in _chunks(rows):
-                self._write(transaction, chunk)
+                self._write(connection, chunk)
             return True
 
         return self._transactions.run(work)
 
     def forget(self) -> None:
         """Remove the query's row of the commits table: no batch will run again."""
-        commits = self._commits
-        if commits is not None:
-            self._transactions.run(lambda table: commits.forget(table.connection))
+        if self._commits is not None:
+            self._transactions.run(self._commits.forget)
 
     def close(self) -> None:
         self._transactions.close()
 
-    def _write(self, transaction: Transaction, rows: pa.Table) -> None:
-        if not self._target.key:
-            for text in self._statements.inserts(rows):
-                transaction.execute(text)
-            return
-        upserts, deleted = net_changes(rows, self._target.key)
-        for text in self._statements.deletes(deleted):
-            transaction.execute(text)
-        for text in self._statements.inserts(upserts):
-            transaction.execute(text)
-        if self._target.other_keys:
-            self._check_upserts(transaction, upserts.select(list(self._target.key)))
+    def _write(self, connection: Connection, rows: pa.Table) -> None:
+        if self._target.key:
+            rows, deleted = net_changes(rows, self._target.key)
+            for text in self._statements.deletes(deleted):
+                execute(connection, text)
+        for text in self._statements.inserts(rows):
+            execute(connection, text)
+        if self._target.key and self._target.other_keys:
+            self._check_upserts(connection, rows.select(list(self._target.key)))
 
-    def _check_upserts(self, transaction: Transaction, keys: pa.Table) -> None:
+    def _check_upserts(self, connection: Connection, keys: pa.Table) -> None:
         """Raise `TableError` if rows were written over rows of other keys.
 
         ON DUPLICATE KEY UPDATE updates a row that is equal in any unique index.
         """
-        found = sum(int(transaction.rows(text)[0][0]) for text in self._statements.count(keys))
+        found = sum(int(run(connection, text)[0][0]) for text in self._statements.count(keys))
         if found != keys.num_rows:
             raise TableError(
                 f"MySQL table {self._target.name}: {keys.num_rows - found} of {keys.num_rows} rows "
@@ -154,7 +151,7 @@ class JdbcCommitter(SinkCommitter):
         server, target = self._server, self._target
         commits = CommitsTable(server.database, options.commits_table, query_id, target.name)
         if target.transactional:
-            refused = self._transactions.run(lambda table: commits.prepare(table.connection))
+            refused = self._transactions.run(commits.prepare)
             if refused is None:
                 return commits
             remedy = (

@@ -1,13 +1,11 @@
 """The MySQL table that a sink writes, and transactions that write it, tried again if they must."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pymysql
@@ -32,6 +30,7 @@ from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 from streamhouse.sql.types import digits
 
+Connection: TypeAlias = "pymysql.Connection[Any]"
 _TRANSACTIONAL = ("innodb", "rocksdb", "tokudb")
 
 
@@ -205,26 +204,14 @@ def _check_column(options: MySqlOptions, column: MySqlColumn, kind: pa.DataType,
         )
 
 
-class Transaction:
-    """An open transaction."""
-
-    def __init__(self, connection: pymysql.Connection[Any]) -> None:
-        self.connection = connection
-
-    def execute(self, text: bytes) -> None:
-        """Run a statement that writes; `DataError` if the server has changed a value."""
-        connection: Any = self.connection
-        connection.query(text)
-        if connection._result.warning_count:
-            for _, code, message in connection.show_warnings():
-                if int(code) in _SHORTENED:
-                    raise pymysql.err.DataError(int(code), str(message))
-
-    def rows(self, text: bytes) -> list[tuple[Any, ...]]:
-        """The rows of a short SELECT."""
-        connection: Any = self.connection
-        connection.query(text)
-        return list(connection._result.rows)
+def execute(connection: Connection, text: bytes) -> None:
+    """Run a statement that writes; `DataError` if the server has changed a value."""
+    client: Any = connection
+    client.query(text)
+    if client._result.warning_count:
+        for _, code, message in client.show_warnings():
+            if int(code) in _SHORTENED:
+                raise pymysql.err.DataError(int(code), str(message))
 
 
 class Transactions:
@@ -237,9 +224,9 @@ class Transactions:
     def __init__(self, options: MySqlOptions, retries: int | None) -> None:
         self._options = options
         self._retries = retries
-        self._connection: pymysql.Connection[Any] | None = None
+        self._connection: Connection | None = None
 
-    def run(self, work: Callable[[Transaction], _T]) -> _T:
+    def run(self, work: Callable[[Connection], _T]) -> _T:
         """Run `work` and commit; it must bear to run again.
 
         Raises `TableError` if the server refuses a value, else `ConnectError`.
@@ -268,19 +255,15 @@ class Transactions:
         if connection is not None:
             close_quietly(connection)
 
-    def _attempt(self, work: Callable[[Transaction], _T]) -> _T:
-        connection = self._connected()
-        connection.begin()
-        result = work(Transaction(connection))
-        connection.commit()
-        return result
-
-    def _connected(self) -> pymysql.Connection[Any]:
+    def _attempt(self, work: Callable[[Connection], _T]) -> _T:
         if self._connection is None:
             self._connection = open_connection(
                 self._options, autocommit=False, read_timeout=_READ_SECONDS, init_command=_SESSION
             )
-        return self._connection
+        self._connection.begin()
+        result = work(self._connection)
+        self._connection.commit()
+        return result
 
     def _roll_back(self) -> None:
         if self._connection is None:
@@ -320,7 +303,7 @@ class CommitsTable:
         self._query_id = query_id
         self._target = target
 
-    def prepare(self, connection: pymysql.Connection[Any]) -> str | None:
+    def prepare(self, connection: Connection) -> str | None:
         """Create the table and the query's row; returns why that is not allowed, else None."""
         try:
             self._prepare(connection)
@@ -336,7 +319,7 @@ class CommitsTable:
             raise
         return None
 
-    def _prepare(self, connection: pymysql.Connection[Any]) -> None:
+    def _prepare(self, connection: Connection) -> None:
         try:
             run(connection, f"SELECT query_id FROM {self._quoted} LIMIT 0")
         except pymysql.err.ProgrammingError as error:
@@ -355,7 +338,7 @@ class CommitsTable:
         self.record(connection, self.last(connection))
         connection.commit()
 
-    def last(self, connection: pymysql.Connection[Any]) -> int:
+    def last(self, connection: Connection) -> int:
         """The number of the last committed batch, -1 before the first; locks the row."""
         text = f"SELECT batch FROM {self._quoted} WHERE query_id = %s FOR UPDATE"
         rows = run(connection, text, [self._query_id])
@@ -367,12 +350,12 @@ class CommitsTable:
             )
         return int(rows[0][0])
 
-    def record(self, connection: pymysql.Connection[Any], batch: int) -> None:
+    def record(self, connection: Connection, batch: int) -> None:
         """Record a batch in the open transaction."""
         text = f"UPDATE {self._quoted} SET batch = %s WHERE query_id = %s"
         run(connection, text, [batch, self._query_id])
 
-    def forget(self, connection: pymysql.Connection[Any]) -> None:
+    def forget(self, connection: Connection) -> None:
         """Delete the row of a query that has ended for good."""
         text = f"DELETE FROM {self._quoted} WHERE query_id = %s"
         run(connection, text, [self._query_id])

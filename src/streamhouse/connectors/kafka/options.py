@@ -103,7 +103,7 @@ def parse(options: Mapping[str, str], where: str) -> KafkaOptions:
     value = _value_format(options, where)
     key = _format(options, "key.format", "key.", where) if "key.format" in options else None
     bad_records = values.record(BadRecordOptions)
-    if formats.format_of(value.name).changelog:
+    if value.changelog:
         bad_records.check_changes(where)
     key_fields, value_has_key = _key_fields(values, where)
     _check_sink(values, where)

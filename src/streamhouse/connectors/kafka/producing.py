@@ -43,6 +43,7 @@ class Encoding:
 
     def __init__(self, options: KafkaOptions, layout: RecordLayout, upserts: bool = False) -> None:
         self._layout, self.upserts = layout, upserts
+        self._inserts_only = not (upserts or options.value.changelog)
         self._value = options.value.encoder(layout.value)
         self._key = None if options.key is None else options.key.encoder(layout.key)
         for column in layout.columns:
@@ -57,7 +58,7 @@ class Encoding:
         if self.upserts and batches:
             rows = last_of_keys(batches, self._layout.key_columns)
         for batch in rows:
-            if not self.upserts and not self._value.changelog:
+            if self._inserts_only:
                 _check_inserts(batch)
             for first in range(0, batch.num_rows, _ROWS_AT_ONCE):
                 yield self._encoded(batch.slice(first, _ROWS_AT_ONCE))

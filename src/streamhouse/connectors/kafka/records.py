@@ -57,48 +57,25 @@ _VALUES: Mapping[str, tuple[pa.DataType, Callable[[Message], Any]]] = {
 """The type and the value of each metadata key."""
 
 
-def place(message: Message | ReplayedMessage) -> str:
+def place(message: Message) -> str:
     """Where a message is."""
     return f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}"
 
 
-@dataclass(frozen=True)
-class ReplayedMessage:
-    """A message made of a `row` of the dead-letter table, which has no leader epoch."""
-
-    row: Mapping[str, Any]
-
-    def value(self) -> bytes | None:
-        found: bytes | None = self.row["value"]
-        return found
-
-    def key(self) -> bytes | None:
-        found: bytes | None = self.row["key"]
-        return found
-
-    def topic(self) -> str:
-        return self._place()[1]
-
-    def partition(self) -> int:
-        return int(self._place()[2])
-
-    def offset(self) -> int:
-        return int(self._place()[3])
-
-    def timestamp(self) -> tuple[int, int]:
-        timestamp = self.row["timestamp"]
-        return (0, 0) if timestamp is None else (1, timestamp)
-
-    def headers(self) -> list[tuple[str, Any]]:
-        return list(self.row["headers"] or [])
-
-    def leader_epoch(self) -> int | None:
-        return None
-
-    def _place(self) -> re.Match[str]:
-        found = _PLACE.fullmatch(self.row["position"])
-        assert found is not None
-        return found
+def replayed_message(row: Mapping[str, Any]) -> Message:
+    """A message made of a row of the dead-letter table, which has no leader epoch."""
+    found = _PLACE.fullmatch(row["position"])
+    assert found is not None
+    timestamp = row["timestamp"]
+    return Message(
+        topic=found[1],
+        partition=int(found[2]),
+        offset=int(found[3]),
+        key=row["key"],
+        value=row["value"],
+        headers=list(row["headers"] or []),
+        timestamp=(0, 0) if timestamp is None else (1, timestamp),
+    )
 
 
 @dataclass(frozen=True)
@@ -161,7 +138,7 @@ class Records:
             None,
         )
         """A column that only keys have, and that must not be null."""
-        self.changelog = upserts or self._value.changelog
+        self.changelog = upserts or options.value.changelog
         self._plain = self._key is None and not upserts and layout.value == layout.schema
         kind = pa.field(ROW_KIND, pa.string())
         self._schema = layout.schema.append(kind) if self.changelog else layout.schema

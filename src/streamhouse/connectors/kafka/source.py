@@ -17,7 +17,7 @@ from streamhouse.connectors.kafka.client import Client, Partition, consumer
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, KafkaPosition
 from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
-from streamhouse.connectors.kafka.records import RecordLayout, Records, ReplayedMessage, place
+from streamhouse.connectors.kafka.records import RecordLayout, Records, place, replayed_message
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.source import Lag, Offset
 
@@ -132,23 +132,19 @@ class KafkaSource(SkippingSource):
             yield from self._rows(messages)
 
     def read_again(self, records: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-        return self._rows([ReplayedMessage(record) for record in records])
+        return self._rows([replayed_message(record) for record in records])
 
-    def _rows(
-        self, messages: Sequence[Message] | Sequence[ReplayedMessage]
-    ) -> Iterator[pa.RecordBatch]:
+    def _rows(self, messages: Sequence[Message]) -> Iterator[pa.RecordBatch]:
         rows, bad = self._records.decode(messages)
         for record in bad:
-            self._leave_out(messages[record.index], record.reason)
+            message = messages[record.index]
+            kind, timestamp = message.timestamp()
+            self._bad_records.add(
+                place(message), record.reason, message.value(), message.key(),
+                timestamp if kind else None, dict(message.headers() or []).items(),
+            )  # fmt: skip
         if rows.num_rows:
             yield rows
-
-    def _leave_out(self, message: Message | ReplayedMessage, reason: str) -> None:
-        kind, timestamp = message.timestamp()
-        self._bad_records.add(
-            place(message), reason, message.value(), message.key(), timestamp if kind else None,
-            dict(message.headers() or []).items(),
-        )  # fmt: skip
 
     def committed(self, end: Offset) -> None:
         """Report the offsets to the consumer group, if there is one."""

@@ -28,7 +28,9 @@ class _Kinesis(Connector):
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         current = DECLARED.current(options)
         parsed = parse(current, where)
-        if RecordRows(table.columns, FormatChoice.of(current, current["format"])).changelog:
+        form = FormatChoice.of(current, current["format"])
+        RecordRows(table.columns, form)
+        if form.changelog:
             parsed.bad_records.check_changes(where)
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:

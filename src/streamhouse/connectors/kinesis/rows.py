@@ -82,13 +82,8 @@ class RecordRows:
     def __init__(self, columns: Sequence[Column], form: FormatChoice) -> None:
         self._columns = tuple(columns)
         stored = [column for column in columns if column.metadata is None]
-        self._decoder = form.decoder(arrow_schema(stored))
+        self._decoder, self.changelog = form.decoder(arrow_schema(stored)), form.changelog
         self.schema = arrow_schema(columns)
-
-    @property
-    def changelog(self) -> bool:
-        """Whether the format expresses updates and deletes."""
-        return self._decoder.changelog
 
     def decode(self, records: Sequence[UserRecord]) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
         """The rows of records, and the records that cannot be decoded, by index."""

@@ -58,9 +58,11 @@ class ShardRange:
 class KinesisSource(SkippingSource):
     """A `Source` over one stream; see the module."""
 
+    changelog = False
+
     def __init__(self, options: KinesisOptions, rows: RecordRows) -> None:
         self._options = options
-        self._rows = rows
+        self._rows, self.changelog = rows, rows.changelog
         self._stream = KinesisStream(options)
         self._known: StreamIdentity | None = None
         self._poller: ShardPoller | None = None
@@ -72,10 +74,6 @@ class KinesisSource(SkippingSource):
     @property
     def schema(self) -> pa.Schema:
         return self._rows.schema
-
-    @property
-    def changelog(self) -> bool:
-        return self._rows.changelog
 
     def initial_offset(self) -> Offset:
         return {}

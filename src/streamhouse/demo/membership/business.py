@@ -18,7 +18,7 @@ from streamhouse.demo.mariadb import MariaDB
 
 DATABASE = "membership"
 DESK = 1
-"""The agent whose orders are only inserted, by which `FreshnessProbe` measures freshness."""
+"""The agent whose orders are only inserted, by which the demo measures freshness."""
 ACTOR = 13
 """The agent whose orders only the demo's scripted changes affect."""
 AGENTS, PRODUCTS, CITIES, MEMBERS = 12, 6, 8, 20_000

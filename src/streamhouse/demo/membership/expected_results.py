@@ -48,41 +48,37 @@ WITH o AS (
 """
 
 
-class ResultComparison:
-    """Compares the warehouse with itself and with MySQL; exact only while nothing changes."""
+def compare(warehouse: Warehouse, mariadb: MariaDB) -> dict[str, bool]:
+    """Whether each table of `EXPECTED` equals the results from ODS and those from MySQL.
 
-    def __init__(self, warehouse: Warehouse, mariadb: MariaDB) -> None:
-        self._warehouse = warehouse
-        self._mariadb = mariadb
+    The keys name the table and what it was compared with. Exact only while nothing changes.
+    """
+    equal = {}
+    with closing(open_database()) as db:
+        for name in ("ods_member_order", "dim_product", *EXPECTED):
+            db.register(name, _read(warehouse, name))
+        for name, (query, non_empty) in EXPECTED.items():
+            sql = query.format(score=_SCORE)
+            ods, mysql = db.sql(f"{_FROM_ODS} {sql}"), _of_mysql(mariadb, sql)
+            columns = ", ".join(ods.columns)
+            actual = db.sql(f"SELECT {columns} FROM {name} WHERE {non_empty}").fetchall()
+            equal[f"{name} against ods"] = set(actual) == set(ods.fetchall())
+            equal[f"{name} against mysql"] = set(actual) == set(mysql)
+    return equal
 
-    def compare(self) -> dict[str, bool]:
-        """Whether each table of `EXPECTED` equals the results from ODS and those from MySQL.
 
-        The keys name the table and what it was compared with.
-        """
-        equal = {}
-        with closing(open_database()) as db:
-            for name in ("ods_member_order", "dim_product", *EXPECTED):
-                db.register(name, self._read(name))
-            for name, (query, non_empty) in EXPECTED.items():
-                sql = query.format(score=_SCORE)
-                ods, mysql = db.sql(f"{_FROM_ODS} {sql}"), self._mysql(sql)
-                columns = ", ".join(ods.columns)
-                actual = db.sql(f"SELECT {columns} FROM {name} WHERE {non_empty}").fetchall()
-                equal[f"{name} against ods"] = set(actual) == set(ods.fetchall())
-                equal[f"{name} against mysql"] = set(actual) == set(mysql)
-        return equal
+def count_orders(warehouse: Warehouse, mariadb: MariaDB) -> tuple[int, int]:
+    """How many orders ODS has, and how many it should have according to MySQL."""
+    ((count,),) = _of_mysql(mariadb, "SELECT COUNT(*) FROM o")
+    return _read(warehouse, "ods_member_order").num_rows, int(count)
 
-    def orders(self) -> tuple[int, int]:
-        """How many orders ODS has, and how many it should have according to MySQL."""
-        ((count,),) = self._mysql("SELECT COUNT(*) FROM o")
-        return self._read("ods_member_order").num_rows, int(count)
 
-    def _mysql(self, sql: str) -> list[tuple[Any, ...]]:
-        return self._mariadb.execute(f"{_TRUTH} {sql}", database="membership")
+def _of_mysql(mariadb: MariaDB, sql: str) -> list[tuple[Any, ...]]:
+    return mariadb.execute(f"{_TRUTH} {sql}", database="membership")
 
-    def _read(self, name: str) -> pa.Table:
-        table = self._warehouse.table(f"membership.{name}")
-        if table.latest_snapshot_id() is None:
-            raise TableError(f"table membership.{name} is empty: the pipeline has not reached it")
-        return pa.Table.from_batches(list(table.read()))
+
+def _read(warehouse: Warehouse, name: str) -> pa.Table:
+    table = warehouse.table(f"membership.{name}")
+    if table.latest_snapshot_id() is None:
+        raise TableError(f"table membership.{name} is empty: the pipeline has not reached it")
+    return pa.Table.from_batches(list(table.read()))

@@ -17,7 +17,7 @@ from streamhouse.demo.driver import Check
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.demo.membership.business import ACTOR, DATABASE, DESK, Business, time_text
-from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
+from streamhouse.demo.membership.expected_results import EXPECTED, compare, count_orders
 from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.read.table import Table
@@ -33,6 +33,7 @@ _FIRST_ORDERS = 5_000
 
 
 _RECENT_COMMITS = 50
+_OF_DESK = {"method": "equal", "field": "agent_id", "literals": [DESK]}
 _FIRST_S, _PAUSE_S = 15.0, 4.0
 _ORDER, _OTHER = 9_000_000_001, 9_000_000_002
 _SCORES, _ARCHIVE = f"{DATABASE}.dws_agent_score", f"{DATABASE}.order_archive"
@@ -41,7 +42,11 @@ _JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHE
 
 
 class Membership(DemoScenario):
-    """Four layers of tables over the orders of a business, and two boards."""
+    """Four layers of tables over the orders of a business, and two boards.
+
+    Freshness is that of the desk's orders, which never change, and arrive in the order of their
+    commits: a board that shows n of them shows the first n.
+    """
 
     title = "membership, live"
     starting = "starting Spark and the four layers"
@@ -64,8 +69,8 @@ class Membership(DemoScenario):
         super().__init__(folder, warehouse, LAYERS)
         self.mariadb = MariaDB(self.folder / "mariadb")
         self.business = Business(self.mariadb, changes_per_second, seed)
-        self.probes = FreshnessProbe(self.business, FIRST_SECONDS)
-        self.ages = self.probes.ages
+        self.ages = Latencies(FIRST_SECONDS, _RECENT_COMMITS)
+        self._displayed = 0
 
     def _prepare(self) -> None:
         self.servers.enter_context(self.mariadb)
@@ -75,7 +80,22 @@ class Membership(DemoScenario):
             path.write_text(text.replace(_PORT, f"'port' = '{self.mariadb.port}'"))
 
     def _begin_measuring(self) -> SnapshotClock:
-        return SnapshotClock(self.view, self.probes.committed)
+        return SnapshotClock(self.view, self._committed)
+
+    def _committed(self, board: Table, snapshot: int, at_s: float) -> None:
+        """Measure the orders that a snapshot, which could be read at a time, has more."""
+        for batch in board.read(["agent_id", "orders"], snapshot=snapshot, filter=_OF_DESK):
+            for row in batch.to_pylist():
+                if row["agent_id"] == DESK:
+                    made = self.business.desk_ms[self._displayed : int(row["orders"] or 0)]
+                    if made:
+                        self._displayed += len(made)
+                        self.ages.add(np.array(made), at_s * 1000)
+
+    @property
+    def _waiting(self) -> int:
+        """The number of the desk's orders that MySQL has and the board does not show yet."""
+        return len(self.business.desk_ms) - self._displayed
 
     def _close(self) -> None:
         self.business.stop()
@@ -115,10 +135,10 @@ class Membership(DemoScenario):
         def shown() -> bool:
             check()
             self.driver.raise_if_failed()
-            return not self.probes.waiting
+            return not self._waiting
 
         wait_until(shown, _SHOWN_S)
-        self.probes.stop()
+        super().end_measuring(check)
 
     def count(self) -> int:
         """The changes in MySQL."""
@@ -126,7 +146,7 @@ class Membership(DemoScenario):
 
     def lag(self, count: int, rows: pa.Table | None) -> str:
         """The orders of the desk that the board does not show yet."""
-        return f"{self.probes.waiting:,} of the desk's orders"
+        return f"{self._waiting:,} of the desk's orders"
 
     def verdict(self) -> list[str]:
         """Whether all tables are as ODS and MySQL give them."""
@@ -145,7 +165,7 @@ class Membership(DemoScenario):
             "changes": self.business.changes,
             "queries": self.queries,
             "act_ok": changes.succeeded,
-            "freshness_ms": self.probes.ages.percentiles(),
+            "freshness_ms": self.ages.percentiles(),
         }
 
     @property
@@ -159,9 +179,8 @@ class Membership(DemoScenario):
         `equal`: DWS and APP equal the results computed from ODS and from MySQL. `audited`:
         `streamhouse audit` finds each table that is computed from others equal.
         """
-        comparison = ResultComparison(self.warehouse, self.mariadb)
-        ods, mysql = comparison.orders()
-        compared = comparison.compare()
+        ods, mysql = count_orders(self.warehouse, self.mariadb)
+        compared = compare(self.warehouse, self.mariadb)
         audits = {
             name: audit(self.warehouse.options, f"{DATABASE}.{name}").equal
             for name in ("dwd_member_order", *EXPECTED)
@@ -177,45 +196,6 @@ class Membership(DemoScenario):
             "compared": len(compared) + len(audits) + 1,
             "wrong": wrong,
         }
-
-
-_FILTER = {"method": "equal", "field": "agent_id", "literals": [DESK]}
-
-
-class FreshnessProbe:
-    """Reads each new snapshot of the board, and measures each order of the desk once.
-
-    The desk's orders never change, and arrive in the order of their commits: a board that shows n
-    of them shows the first n. Orders from before the start do not count; `skip_s`: see `Latencies`.
-    """
-
-    def __init__(self, business: Business, skip_s: float = 0.0) -> None:
-        self._business = business
-        self._displayed = 0
-        self._stopped = False
-        self.ages = Latencies(skip_s, _RECENT_COMMITS)
-
-    @property
-    def waiting(self) -> int:
-        """The number of the desk's orders that MySQL has and the board does not show yet."""
-        return len(self._business.desk_ms) - self._displayed
-
-    def stop(self) -> None:
-        """Orders that the board shows from now on do not count."""
-        self._stopped = True
-
-    def committed(self, board: Table, snapshot: int, at_s: float) -> None:
-        """Measure the orders that a snapshot, which could be read at a time, has more."""
-        for batch in board.read(["agent_id", "orders"], snapshot=snapshot, filter=_FILTER):
-            for row in batch.to_pylist():
-                if row["agent_id"] == DESK and not self._stopped:
-                    self._take(int(row["orders"] or 0), at_s * 1000)
-
-    def _take(self, displayed: int, now_ms: float) -> None:
-        made = self._business.desk_ms[self._displayed : displayed]
-        if made:
-            self._displayed += len(made)
-            self.ages.add(np.array(made), now_ms)
 
 
 class MembershipChanges(ScriptedSteps):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from string import Template
@@ -131,10 +129,6 @@ class Scenario(DemoScenario):
         """The scripted changes of a run of so many seconds."""
         return RevenueChanges(self, seconds)
 
-    def end_measuring(self, check: Check) -> None:
-        """Ignore what the view shows from now on."""
-        self.freshness.end()
-
     def count(self) -> int:
         """The orders that have been read."""
         return self.rows(ORDERS)
@@ -222,7 +216,6 @@ class Freshness:
         self._past: dict[str, Recomputation] = {}
         self.rows = 0
         """How many rows the view includes according to its lineage; each has been recomputed."""
-        self._end_ms = math.inf
         self.ages = Latencies(skip_s, _RECENT_BATCHES)
 
     def update(self) -> None:
@@ -241,17 +234,13 @@ class Freshness:
         for user, batches in fresh.items():
             self._add(user, batches)
 
-    def end(self) -> None:
-        """Ignore what the view shows from now on: the pipeline is about to be stopped."""
-        self._end_ms = time.time() * 1000
-
     def _add(self, user: str, batches: list[Batch]) -> None:
         past = self._past.setdefault(user, Recomputation(self._recorded))
         for step in past.steps(batches, grouped=False):
             self._done[user] = step.last.number
             self.rows += step.hits.num_rows
             seen = self._clock.seen_ms(user, step.last.number)
-            if seen is not None and seen <= self._end_ms and step.hits.num_rows:
+            if seen is not None and step.hits.num_rows:
                 times = step.hits.column(_TIME).cast(pa.timestamp("ms")).cast(pa.int64())
                 self.ages.add(times.to_numpy().astype(np.float64), seen)
 

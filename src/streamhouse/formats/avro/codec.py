@@ -159,8 +159,6 @@ class Framing:
 class AvroDecoder:
     """A `Decoder` of records; columns are the fields of the same name, in any order."""
 
-    changelog = False
-
     def __init__(self, schema: pa.Schema, framing: Framing) -> None:
         self._schema, self._framing = schema, framing
         record_schema(schema)
@@ -200,8 +198,6 @@ class AvroDecoder:
 
 class AvroEncoder:
     """An `Encoder` of records, by the schema that Flink derives from the columns."""
-
-    changelog = False
 
     def __init__(self, schema: pa.Schema, framing: Framing) -> None:
         own = pa.schema([field for field in schema if field.name != ROW_KIND])

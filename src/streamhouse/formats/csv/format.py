@@ -80,8 +80,6 @@ class CsvOptions:
 class CsvDecoder:
     """A `Decoder` of lines whose fields are the columns in their order."""
 
-    changelog = False
-
     def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
         self._schema, self._options = schema, CsvOptions.parse(values)
         check_columns(schema)
@@ -224,8 +222,6 @@ def fields_of(text: str, options: CsvOptions) -> list[str] | None:
 
 class CsvEncoder:
     """An `Encoder` of lines; values are written as in JSON, and quoted where needed."""
-
-    changelog = False
 
     def __init__(self, schema: pa.Schema, values: OptionValues) -> None:
         self._options = options = CsvOptions.parse(values)

@@ -131,8 +131,6 @@ class JsonValues:
 class JsonEncoder:
     """An `Encoder` of JSON objects in the order of the columns."""
 
-    changelog = False
-
     def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
         self._names = [name for name in schema.names if name != ROW_KIND]
         self._options, self._values = options, JsonValues(options)

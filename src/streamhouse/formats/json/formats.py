@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -13,7 +13,14 @@ from streamhouse.errors import OptionError
 from streamhouse.formats.base import Decoded, Format, ParsedRows, null_rows
 from streamhouse.formats.json.columns import RegularDecoder, column
 from streamhouse.formats.json.encode import JsonEncoder
-from streamhouse.formats.json.exact import OPTIONS, JsonOptions, NeedsText, converter, parse_exactly
+from streamhouse.formats.json.exact import (
+    OPTIONS,
+    Convert,
+    JsonOptions,
+    NeedsText,
+    converter,
+    parse_exactly,
+)
 from streamhouse.options import OptionValues, choice, options_of, table_of
 from streamhouse.source import ROW_KIND
 
@@ -24,6 +31,7 @@ Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
 _TABLE = table_of(__package__, "changelogs.toml")
 _JSON = tuple(option for option in OPTIONS if option.key != "fail-on-missing-field")
 _ADDED = ("+I", "+U")
+_KIND = pa.field(ROW_KIND, pa.string())
 _SCHEMA, _SKIPPED = "schema-include", "skipped-operations"
 _UNSUPPORTED = {
     "t": f"a TRUNCATE (to skip it and keep the rows: '{_SKIPPED}' = 't')",
@@ -34,41 +42,6 @@ _STATEMENTS = (
     "XACOMMIT", "XAROLLBACK", "MHEARTBEAT",
 )  # fmt: skip
 """Types of records that change no row, except TRUNCATE, which Flink skips, too."""
-
-
-@dataclass
-class Objects(ParsedRows):
-    """JSON objects; `rows_of` gives the rows of a record again, `kinds` are their row kinds.
-
-    `kinds` are set if `records` is.
-    """
-
-    rows_of: Rows = field(kw_only=True)
-    kinds: list[str] = field(default_factory=list)
-
-
-def parsed(records: Sequence[bytes | None]) -> Objects:
-    """The objects of records; a JSON array has one row for each of its objects.
-
-    Records that are None or JSON's null have no row, others that are not objects are bad.
-    """
-    loads = orjson.loads
-    try:
-        objects = [loads(record) for record in records]  # type: ignore[arg-type]
-    except orjson.JSONDecodeError:
-        return parsed_singly(records, _inserts)
-    if set(map(type, objects)) <= {dict}:
-        return Objects(objects, None, rows_of=_inserts)
-    return parsed_singly(records, _inserts)
-
-
-def parsed_singly(records: Sequence[bytes | None], rows: Rows) -> Objects:
-    """The objects of records, of which `rows` gives the rows."""
-    found = Objects([], [], rows_of=rows)
-    found.read(records, lambda record: rows(orjson.loads(record)), "not a JSON object: ")
-    found.kinds = [kind for kind, _ in found.rows]
-    found.rows = [row for _, row in found.rows]
-    return found
 
 
 def _inserts(value: Any) -> list[tuple[str, Any]]:
@@ -85,24 +58,65 @@ def check_object(value: Any) -> None:
         raise ValueError(f"found {type(value).__name__} instead")
 
 
-class Columns:
-    """Converts objects to the columns of a schema."""
+class JsonDecoder:
+    """A `Decoder` of JSON objects, whose fields are columns by their names.
 
-    def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
-        self._schema = schema
-        self._options = options
+    A JSON array has a row for each of its objects. Records that are None or JSON's null have no
+    row, others that are not objects are bad. With `changes`, which gives the rows of a record, the
+    records are changes.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, options: JsonOptions, changes: Rows | None = None
+    ) -> None:
+        self._table, self._options = schema, options
+        self._changelog, self._rows_of = changes is not None, changes or _inserts
+        self._schema = schema.append(_KIND) if self._changelog else schema
         self._converters = [converter(field.type, options) for field in schema]
+        self._regular = RegularDecoder(schema, options.standard)
 
-    def arrays(self, found: Objects, records: Sequence[bytes | None]) -> list[pa.Array]:
-        """The columns of all rows; reports what does not fit, and puts null in its place."""
-        return [
-            self._column(number, field, found, records) for number, field in enumerate(self._schema)
+    def decode(self, records: Sequence[bytes | None]) -> Decoded:
+        if self._changelog:
+            # Like null, an empty message says no more than that a key has ended.
+            records = [record or None for record in records]
+        else:
+            regular = self._regular.columns(records)
+            if regular is not None:
+                return Decoded(pa.RecordBatch.from_arrays(regular, schema=self._table))
+        found, kinds = self._parsed(records)
+        arrays = [
+            self._column(field, convert, found, records)
+            for field, convert in zip(self._table, self._converters, strict=True)
         ]
+        arrays += [pa.array(kinds, pa.string())] if self._changelog else []
+        return found.decoded(arrays, self._schema, self._options.ignore_parse_errors)
+
+    def _parsed(self, records: Sequence[bytes | None]) -> tuple[ParsedRows, list[str]]:
+        """The objects of the rows, and their row kinds, which only changes need."""
+        if not self._changelog:
+            try:
+                objects = list(map(orjson.loads, records))  # type: ignore[arg-type]
+            except orjson.JSONDecodeError:
+                objects = [None]
+            if set(map(type, objects)) <= {dict}:
+                return ParsedRows(objects, None), []
+        found = ParsedRows([], [])
+        found.read(
+            records, lambda record: self._rows_of(orjson.loads(record)), "not a JSON object: "
+        )
+        kinds = [kind for kind, _ in found.rows]
+        found.rows = [row for _, row in found.rows]
+        return found, kinds
 
     def _column(
-        self, number: int, field: pa.Field, found: Objects, records: Sequence[bytes | None]
+        self,
+        field: pa.Field,
+        convert: Convert,
+        found: ParsedRows,
+        records: Sequence[bytes | None],
     ) -> pa.Array:
-        name, convert = field.name, self._converters[number]
+        """A column of all rows; reports what does not fit, and puts null in its place."""
+        name = field.name
         try:
             values = list(map(itemgetter(name), found.rows))
         except KeyError:
@@ -124,43 +138,16 @@ class Columns:
         found.check_nulls(field, array)
         return array
 
-    def _exactly(self, name: str, found: Objects, records: Sequence[bytes | None], row: int) -> Any:
+    def _exactly(
+        self, name: str, found: ParsedRows, records: Sequence[bytes | None], row: int
+    ) -> Any:
+        """The value of a row, with the texts of its numbers."""
         record = records[found.record(row)]
         assert record is not None
         first = row
         while first and found.record(first - 1) == found.record(row):
             first -= 1
-        return found.rows_of(parse_exactly(record))[row - first][1][name]
-
-
-class JsonDecoder:
-    """A `Decoder` of JSON objects, whose fields are columns by their names.
-
-    With `rows`, which gives the rows of a record, the records are changes.
-    """
-
-    def __init__(self, schema: pa.Schema, options: JsonOptions, rows: Rows | None = None) -> None:
-        self._table, self._options, self._rows = schema, options, rows
-        self.changelog = rows is not None
-        kind = pa.field(ROW_KIND, pa.string())
-        self._schema = schema.append(kind) if self.changelog else schema
-        self._columns = Columns(schema, options)
-        self._regular = RegularDecoder(schema, options.standard)
-
-    def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        ignore = self._options.ignore_parse_errors
-        if self._rows is not None:
-            # Like null, an empty message says no more than that a key has ended.
-            records = [record or None for record in records]
-            found = parsed_singly(records, self._rows)
-            kinds = [pa.array(found.kinds, pa.string())]
-        else:
-            regular = self._regular.columns(records)
-            if regular is not None:
-                return Decoded(pa.RecordBatch.from_arrays(regular, schema=self._table))
-            found, kinds = parsed(records), []
-        arrays = [*self._columns.arrays(found, records), *kinds]
-        return found.decoded(arrays, self._schema, ignore)
+        return self._rows_of(parse_exactly(record))[row - first][1][name]
 
 
 FORMAT = Format(
@@ -173,8 +160,6 @@ FORMAT = Format(
 
 class ChangelogEncoder:
     """An `Encoder` of changes; `written` makes the record of a row that was added or removed."""
-
-    changelog = True
 
     def __init__(
         self, schema: pa.Schema, options: JsonOptions, written: Callable[[bool, Any], Any]

@@ -4,7 +4,7 @@ import time
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_records import SkippingSource, warn_of_bad_records
+from streamhouse.connectors.base import warn_of_bad_records
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_operator import QueryOperator, numbered
@@ -66,8 +66,7 @@ class StreamingSelect:
                 src = numbered(chunk, 0)
                 self._dimensions.bind(self._operator, src)
                 self._print(self._operator.rows(src))
-        if isinstance(self._source, SkippingSource):
-            warn_of_bad_records(self._source.bad_records().num_rows)
+        warn_of_bad_records(self._source.bad_records().num_rows)
         self._offset = end
         self._source.committed(end)
 

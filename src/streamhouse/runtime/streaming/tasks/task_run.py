@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.arrow_batches import gathered
-from streamhouse.connectors.bad_records import SkippingSource, rows_of
+from streamhouse.connectors.bad_records import rows_of
 from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -72,8 +72,7 @@ class TaskRun:
     def chunks(self, number: int, split: Any) -> Iterator[pa.Table]:
         """Read a split; collects the bad records, and counts the changes, that the source met."""
         self.split, source = number, self.open.source
-        if isinstance(source, SkippingSource):
-            source.bad_records()  # of an attempt that failed
+        source.bad_records()  # of an attempt that failed
         source.changes_read()
         for chunk in chunks(source.read(split)):
             for name, at in self.operator.watermarks(chunk).items():
@@ -85,8 +84,6 @@ class TaskRun:
 
     def _take_bad_records(self, source: Source) -> None:
         """Collect the records that the source has left out."""
-        if not isinstance(source, SkippingSource):
-            return
         bad_records = source.bad_records()
         self._bad += bad_records.num_rows
         if bad_records.num_rows and self.spec.dead_letters is not None:
