@@ -311,7 +311,9 @@ class IncrementalRefresh:
         batches = [list(itertools.chain.from_iterable(parts)) for parts in found]
         return [pa.Table.from_batches(each) for each in batches if each]
 
-    def _leading(self, name: str, kept: Arrangement, keys: str, change: Change) -> list[pa.Table]:
+    def _leading(
+        self, name: str, kept: Arrangement, hashes: Any, keys: str, change: Change
+    ) -> list[pa.Table]:
         """The leading rows of some keys, as many as matter after a change, or all their rows.
 
         The first rows of a segment have all its rows before the last of these. So what comes before
