@@ -78,13 +78,11 @@ def _sign(node: exp.Expr, alias: str) -> None:
     parts = {"counted": node.this.copy(), "retracts": retracts(alias)}
     total = exp.Sum(this=filled(f"CASE {null}WHEN retracts THEN -1 ELSE 1 END", **parts))
     parent = node.parent
+    node.replace(total)
     if isinstance(parent, exp.Filter):
         # Over no rows SUM gives NULL, but COUNT gives 0.
-        node.replace(total)
         zero = exp.Literal.number(0)
         parent.replace(exp.Coalesce(this=parent.copy(), expressions=[zero]))
-    else:
-        node.replace(total)
 
 
 def _negated_if_retracted(value: exp.Expr, alias: str) -> exp.Expr:
