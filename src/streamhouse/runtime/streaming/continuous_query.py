@@ -18,8 +18,7 @@ from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.runtime.state.batch_logs import next_batch
-from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.last_commit import LastCommit
+from streamhouse.runtime.state.checkpoint import Checkpoint, LastCommit
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.recorded_query import BoundTables, definition_json
 from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
