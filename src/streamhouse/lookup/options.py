@@ -3,11 +3,10 @@
 Intervals, blackout periods and partitions decide when it joins a newer version.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from streamhouse.errors import OptionError
 from streamhouse.lookup.partitions import PartitionRule
@@ -43,7 +42,7 @@ class CacheOptions:
     shuffled_rows: int = of_option("lookup.bucket.shuffle-min-rows", 10_000)
 
     @classmethod
-    def parse(cls, table: Mapping[str, str], hint: Mapping[str, str]) -> CacheOptions:
+    def parse(cls, table: Mapping[str, str], hint: Mapping[str, str]) -> Self:
         """Parse options; raises `OptionError` with the key for a value that is not allowed."""
         return OptionValues(LOOKUP_OPTIONS.values(), {**table, **hint}).record(cls)
 
@@ -75,7 +74,7 @@ class RefreshRule:
     behind_partitions: int = 0
 
     @classmethod
-    def of(cls, lookup: LookupJoin) -> RefreshRule:
+    def of(cls, lookup: LookupJoin) -> Self:
         """The rule of a lookup join; raises `OptionError` for wrong values."""
         table = lookup.table
         options = {**table.options, **lookup.options}

@@ -1,11 +1,9 @@
 """The partitions of a dimension that a lookup joins: `max_pt()`, `max_two_pt()`, or named ones."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,7 +39,7 @@ class PartitionRule:
     specs: tuple[tuple[tuple[str, str], ...], ...] = ()
 
     @classmethod
-    def parse(cls, text: str, keys: Sequence[str], where: str) -> PartitionRule:
+    def parse(cls, text: str, keys: Sequence[str], where: str) -> Self:
         """Parse the option; `keys` are the table's partition keys, `where` begins error messages.
 
         Raises `OptionError` for other texts and for unknown keys.

@@ -36,10 +36,10 @@ class RowFiles:
 
         None if the task cannot write where the driver reads, or the disk takes no file.
         """
-        if not self._is_shared():
-            return None
         path = self.folder / f"{uuid.uuid4().hex}{_SUFFIX}"
         try:
+            if _identity(self.folder) != self.identity:
+                return None
             with pa.OSFile(str(path), "wb") as file:
                 write_ipc(rows, file)
         except OSError:
@@ -47,12 +47,6 @@ class RowFiles:
                 path.unlink()
             return None
         return path
-
-    def _is_shared(self) -> bool:
-        try:
-            return _identity(self.folder) == self.identity
-        except OSError:
-            return False
 
 
 def _identity(folder: Path) -> tuple[str, int, int, int]:
