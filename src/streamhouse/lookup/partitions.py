@@ -133,20 +133,15 @@ def newest_snapshot(table: Table) -> tuple[int, list[Partition]]:
     """The newest snapshot (0: there is none) and its partitions."""
     null = table.options.get("partition.default-name", _DEFAULT_NAME)
     snapshot = table.latest_snapshot_id()
-    while True:
-        if snapshot is None:
-            return 0, []
+    while snapshot is not None:
         # The Rust core always lists the partitions of the newest snapshot.
         listed = table.rust.list_partitions()
         latest = table.latest_snapshot_id()
         if latest == snapshot:
-            partitions = (
-                tuple(partition[key] for key in table.partition_keys) for partition in listed
-            )
-            return snapshot, [
-                tuple(None if t == null else t for t in partition) for partition in partitions
-            ]
+            texts = ([partition[key] for key in table.partition_keys] for partition in listed)
+            return snapshot, [tuple(None if t == null else t for t in each) for each in texts]
         snapshot = latest
+    return 0, []
 
 
 def condition(table: Table, chosen: Sequence[Partition]) -> Filter | None:

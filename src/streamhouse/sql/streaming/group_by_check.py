@@ -106,11 +106,10 @@ def check_scales(stream: Stream) -> None:
     Each micro-batch writes the sum of its own rows, and the table adds it to the stored value. If
     each partial sum were rounded, the total would depend on how the rows were split into batches.
     """
-    found = {each.name: (each.column.type, aggregate(item)) for each, item in stream.top.given}
     sums = {
-        name: (stored, item)
-        for name, (stored, item) in found.items()
-        if base(stored) == "DECIMAL" and isinstance(item, exp.Sum)
+        each.name: (each.column.type, aggregate(item))
+        for each, item in stream.top.given
+        if base(each.column.type) == "DECIMAL" and isinstance(aggregate(item), exp.Sum)
     }
     if not sums:
         return
