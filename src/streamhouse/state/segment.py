@@ -134,13 +134,6 @@ class Segment:
             counts += np.searchsorted(own, bounds)
         return [int(count) for count in counts]
 
-    def found(
-        self, hashes: Hashes, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows with one of these hashes (sorted, without duplicates)."""
-        for part in self.parts(hashes):
-            yield from part.found(columns)
-
     def parts(self, hashes: Hashes) -> Iterator[AskedPart]:
         """The parts that may have rows with one of these hashes (sorted, without duplicates)."""
         for own, batch in zip(self._hashes, self._batches, strict=True):
@@ -187,8 +180,9 @@ def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def found_in(segments: Iterable[Segment], hashes: Hashes, schema: pa.Schema) -> pa.Table:
-    """The columns `schema` of rows of all segments with one of these hashes (as for `found`)."""
-    batches = (batch for each in segments for batch in each.found(hashes, schema.names))
+    """The columns `schema` of rows of all segments with one of these hashes (as for `parts`)."""
+    asked = (part for each in segments for part in each.parts(hashes))
+    batches = (batch for part in asked for batch in part.found(schema.names))
     return pa.Table.from_batches(batches, schema)
 
 

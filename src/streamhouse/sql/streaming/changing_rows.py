@@ -61,7 +61,9 @@ def check_upserts(top: StreamSelect) -> None:
     source = top.source
     if not source.capabilities.upserts:
         return
-    if top.aggregates or not _keeps_rows(top):
+    # Whether there is a row for each of the source, whatever that changed from.
+    left = all(lookup.join.left for lookup in top.lookups)
+    if top.aggregates or top.where or top.ranked is not None or not left:
         needs = "the query"
     elif top.target is not None and not _keeps_changes(top, top.target):
         needs = ".".join(top.target.name)
@@ -69,11 +71,6 @@ def check_upserts(top: StreamSelect) -> None:
         return
     which = f"an update of '{source.name[-1]}' (connector '{source.connector}')"
     raise NotStreamedError(f"{which} lacks the former row, which {needs} needs")
-
-
-def _keeps_rows(top: StreamSelect) -> bool:
-    """Whether a query has a row for each of its input, whatever that changed from."""
-    return not top.where and top.ranked is None and all(lookup.join.left for lookup in top.lookups)
 
 
 def _keeps_changes(top: StreamSelect, table: TableInfo) -> bool:

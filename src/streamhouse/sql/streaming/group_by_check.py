@@ -6,7 +6,6 @@ from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
 from streamhouse.sql import functions
-from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import aggregate
 from streamhouse.sql.streaming.generated_sql import Stream, bound
 from streamhouse.sql.streaming.stream_select import (
@@ -40,23 +39,20 @@ def check(top: StreamSelect) -> bool:
     """
     if not top.aggregates:
         return False
-    if top.target is None or not _merges(top.target):
+    target = top.target
+    merges = target is not None and target.capabilities.merges and target.primary_key
+    if target is None or not merges or target.options.get("merge-engine") != "aggregation":
         reason = "an aggregation whose target has no 'merge-engine' = 'aggregation'"
         raise NotStreamedError(reason)
     groups = {plain_text(item) for item in top.group if not is_constant(item)}
     keys = [_groups_of_key(each.item, groups) for each in top.outputs if each.in_key]
     if None in keys or groups != set().union(*(parts or () for parts in keys)):
-        key = ", ".join(top.target.primary_key)
+        key = ", ".join(target.primary_key)
         raise NotStreamedError(f"a GROUP BY that is not the primary key of its target, {key}")
     for each, item in top.given:
         if not each.in_key:
             _check_merge(each, item.unnest(), groups)
     return True
-
-
-def _merges(target: TableInfo) -> bool:
-    engine = target.options.get("merge-engine")
-    return target.capabilities.merges and bool(target.primary_key) and engine == "aggregation"
 
 
 def _groups_of_key(item: exp.Expr | None, groups: Collection[str]) -> set[str] | None:

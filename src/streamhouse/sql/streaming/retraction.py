@@ -118,13 +118,12 @@ def can_sign(script: Script, top: StreamSelect) -> bool:
             )
     if removes_records(target.options) or all(each.function != "sum" for each, _ in merged):
         return False
-    return all(each.in_key or _is_signable(each) for each in top.outputs)
-
-
-def _is_signable(each: OutputColumn) -> bool:
-    if each.function in ("sum", "last_non_null_value"):
-        return True
-    return each.ignores and each.function in _IGNORE_NULLS
+    return all(
+        each.in_key
+        or each.function in ("sum", "last_non_null_value")
+        or (each.ignores and each.function in _IGNORE_NULLS)
+        for each in top.outputs
+    )
 
 
 def sign_columns(items: list[exp.Expr], top: StreamSelect) -> list[exp.Expr]:

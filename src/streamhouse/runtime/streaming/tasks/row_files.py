@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from streamhouse.machine import machine
 
-_SUFFIX = ".rows"
-
 
 @dataclass(frozen=True)
 class RowFiles:
@@ -36,7 +34,7 @@ class RowFiles:
 
         None if the task cannot write where the driver reads, or the disk takes no file.
         """
-        path = self.folder / f"{uuid.uuid4().hex}{_SUFFIX}"
+        path = self.folder / f"{uuid.uuid4().hex}.rows"
         try:
             if _identity(self.folder) != self.identity:
                 return None
