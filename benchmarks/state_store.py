@@ -74,8 +74,8 @@ class Segments:
 
     def find(self, keys: Any) -> int:
         hashes = np.sort(_hashes(keys))
-        found = (self._store.segment(file).found(hashes) for file in self._files)
-        return sum(batch.num_rows for batches in found for batch in batches)
+        parts = (part for file in self._files for part in self._store.segment(file).parts(hashes))
+        return sum(batch.num_rows for part in parts for batch in part.found())
 
 
 class DuckDb:

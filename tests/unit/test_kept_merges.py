@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamhouse.state import merges
-from streamhouse.state.manifest import Manifest, Segments
-from streamhouse.state.merges import Merge, parts
-from streamhouse.state.segment import COUNT, HASH, Segment, written
+from streamhouse.state import segment
+from streamhouse.state.manifest import Manifest, Merge, Segments
+from streamhouse.state.segment import COUNT, HASH, Segment, parts, written
 from streamhouse.state.store import StateStore
 
 
@@ -79,7 +78,7 @@ def test_one_process_merges_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_parts_have_all_rows_and_share_no_hash(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr(merges, "PART_ROWS", rng.choice((1, 7, 50, 1_000)))
+    monkeypatch.setattr(segment, "PART_ROWS", rng.choice((1, 7, 50, 1_000)))
     highest = rng.choice((1, 30, 1 << 63, (1 << 64) - 1))
     drawn = [[rng.randint(0, highest) for _ in range(rng.choice((0, 1, 90)))] for _ in range(4)]
     segments = [

@@ -3,11 +3,10 @@
 Intervals, blackout periods and partitions decide when it joins a newer version.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from streamhouse.errors import OptionError
 from streamhouse.lookup.partitions import PartitionRule
@@ -43,7 +42,7 @@ class CacheOptions:
     shuffled_rows: int = of_option("lookup.bucket.shuffle-min-rows", 10_000)
 
     @classmethod
-    def parse(cls, table: Mapping[str, str], hint: Mapping[str, str]) -> CacheOptions:
+    def parse(cls, table: Mapping[str, str], hint: Mapping[str, str]) -> Self:
         """Parse options; raises `OptionError` with the key for a value that is not allowed."""
         return OptionValues(LOOKUP_OPTIONS.values(), {**table, **hint}).record(cls)
 
@@ -75,7 +74,7 @@ class RefreshRule:
     behind_partitions: int = 0
 
     @classmethod
-    def of(cls, lookup: LookupJoin) -> RefreshRule:
+    def of(cls, lookup: LookupJoin) -> Self:
         """The rule of a lookup join; raises `OptionError` for wrong values."""
         table = lookup.table
         options = {**table.options, **lookup.options}
@@ -133,26 +132,22 @@ class RefreshRule:
 def _periods(text: str, where: str) -> tuple[tuple[int, int], ...]:
     periods = []
     for part in text.split(",") if text.strip() else ():
-        ends = [_minute(word.strip(), text, where) for word in part.split("->")]
-        if len(ends) != 2 or ends[0] > ends[1]:
-            raise _wrong(text, where)
-        periods.append((ends[0], ends[1]))
+        try:
+            start, end = map(_minute, part.split("->"))
+            if start > end:
+                raise ValueError("the period ends before it begins")
+        except ValueError:
+            raise OptionError(
+                f"{where}: option '{BLACKLIST}': '{text}' is not a list of periods; write "
+                "'2026-01-31 08:00->2026-01-31 20:00' in UTC, separated by commas"
+            ) from None
+        periods.append((start, end))
     return tuple(periods)
 
 
-def _minute(word: str, text: str, where: str) -> int:
-    try:
-        timestamp = datetime.datetime.strptime(word, _MINUTE).replace(tzinfo=datetime.UTC)
-    except ValueError:
-        raise _wrong(text, where) from None
-    return int(timestamp.timestamp()) * 1000
-
-
-def _wrong(text: str, where: str) -> OptionError:
-    return OptionError(
-        f"{where}: option '{BLACKLIST}': '{text}' is not a list of periods; write "
-        "'2026-01-31 08:00->2026-01-31 20:00' in UTC, separated by commas"
-    )
+def _minute(text: str) -> int:
+    time = datetime.datetime.strptime(text.strip(), _MINUTE).replace(tzinfo=datetime.UTC)
+    return int(time.timestamp()) * 1000
 
 
 def _minute_text(ms: int) -> str:

@@ -1,11 +1,9 @@
 """The partitions of a dimension that a lookup joins: `max_pt()`, `max_two_pt()`, or named ones."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,7 +39,7 @@ class PartitionRule:
     specs: tuple[tuple[tuple[str, str], ...], ...] = ()
 
     @classmethod
-    def parse(cls, text: str, keys: Sequence[str], where: str) -> PartitionRule:
+    def parse(cls, text: str, keys: Sequence[str], where: str) -> Self:
         """Parse the option; `keys` are the table's partition keys, `where` begins error messages.
 
         Raises `OptionError` for other texts and for unknown keys.
@@ -135,20 +133,15 @@ def newest_snapshot(table: Table) -> tuple[int, list[Partition]]:
     """The newest snapshot (0: there is none) and its partitions."""
     null = table.options.get("partition.default-name", _DEFAULT_NAME)
     snapshot = table.latest_snapshot_id()
-    while True:
-        if snapshot is None:
-            return 0, []
+    while snapshot is not None:
         # The Rust core always lists the partitions of the newest snapshot.
         listed = table.rust.list_partitions()
         latest = table.latest_snapshot_id()
         if latest == snapshot:
-            partitions = (
-                tuple(partition[key] for key in table.partition_keys) for partition in listed
-            )
-            return snapshot, [
-                tuple(None if t == null else t for t in partition) for partition in partitions
-            ]
+            texts = ([partition[key] for key in table.partition_keys] for partition in listed)
+            return snapshot, [tuple(None if t == null else t for t in each) for each in texts]
         snapshot = latest
+    return 0, []
 
 
 def condition(table: Table, chosen: Sequence[Partition]) -> Filter | None:

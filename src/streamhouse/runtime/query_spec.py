@@ -12,9 +12,12 @@ from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.source import Source
-from streamhouse.sql.options.merge_functions import merge_function, removes_records
+from streamhouse.sql.options.merge_functions import (
+    keeps_removals_apart,
+    merge_function,
+    removes_records,
+)
 from streamhouse.sql.plan import Column, LookupJoin, LookupRetry, StreamQuery, TableInfo
-from streamhouse.sql.streaming import unpaired_retractions
 
 LOOKUP_JOURNAL = "looked_up"
 """The suffix after `__` in the name of the journal table of lookups on servers."""
@@ -198,7 +201,7 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     combine = PartialAggregation.of(target.columns, target.primary_key, target.options)
     if query.source.options.get("bad-records", "fail") != "fail":
         return "the task that reads the records also writes the bad ones"
-    if query.row_kinds and unpaired_retractions.are_removals(target):
+    if query.row_kinds and keeps_removals_apart(target.options):
         return "a single task checks which updates leave the result"
     if query.row_kinds and any(lookup.retry is not None for lookup in query.lookups):
         return IN_ORDER

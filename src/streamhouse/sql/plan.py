@@ -299,7 +299,7 @@ class StreamQuery:
       columns and find no match in a lookup with a retry policy: these wait. None when no lookup has
       one.
     - `reorder_key` is the source's primary key if a batch must write the rows that are current at
-      its end after all others: see `streamhouse.sql.streaming.key_moves`.
+      its end after all others: see `streamhouse.sql.streaming.changing_rows`.
     - `fingerprint` is a hash that is the same for two texts that differ only in layout.
     """
 

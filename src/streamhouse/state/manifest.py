@@ -1,12 +1,10 @@
-"""Manifests: which segments are the kept rows after a batch, as of which snapshots."""
-
-from __future__ import annotations
+"""Manifests: which segments are the kept rows after a batch, as of which snapshots; merges."""
 
 import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from streamhouse.state.segment import SegmentFile, StateError
 
@@ -55,7 +53,7 @@ class Manifest:
         return f"{zlib.crc32(text.encode())} {text}"
 
     @classmethod
-    def from_json(cls, text: str) -> Manifest:
+    def from_json(cls, text: str) -> Self:
         """Parse the text of a manifest's file; `StateError` for a damaged or a later one."""
         try:
             checksum, _, text = text.partition(" ")
@@ -64,16 +62,43 @@ class Manifest:
             record = json.loads(text)
             if record.pop("format") != FORMAT:
                 raise StateError("the manifest has another format")
-            return cls(
-                int(record["batch"]),
-                dict(record["offset"]),
-                {name: int(record["table"][name]) for name in ("snapshot", "time", "wrote")},
-                {
-                    name: tuple(SegmentFile(**file) for file in files)
-                    for name, files in record["arrangements"].items()
-                },
-                dict(record["labels"]),
-                dict(record["as_of"]),
-            )
+            record["arrangements"] = {
+                name: tuple(SegmentFile(**file) for file in files)
+                for name, files in record["arrangements"].items()
+            }
+            return cls(**record)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateError(f"the manifest is damaged: {error}") from error
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A segment `output` with the rows of others; `inputs` are their names, the oldest first.
+
+    A batch merges few rows itself. Many rows are merged beside the batches: the merge leaves this
+    record beside the segments, and the next batch uses its segment instead of its inputs.
+    """
+
+    inputs: tuple[str, ...]
+    output: SegmentFile
+
+    def applied(self, files: Segments) -> Segments:
+        """The files with the inputs replaced by the output, if they have all inputs in a row."""
+        names, count = [file.name for file in files], len(self.inputs)
+        for first in range(len(names) - count + 1):
+            if tuple(names[first : first + count]) == self.inputs:
+                return (*files[:first], self.output, *files[first + count :])
+        return files
+
+    def to_json(self) -> str:
+        """The text of the record."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Parse the text of a record; `StateError` for a damaged one."""
+        try:
+            record = json.loads(text)
+            return cls(tuple(record["inputs"]), SegmentFile(**record["output"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateError(f"the record of a merge is damaged: {error}") from error

@@ -1,6 +1,7 @@
-"""Segments: rows sorted by a hash, by which they are found, in memory or in mapped Arrow files."""
+"""Segments: rows sorted by a hash, by which they are found, in memory or in mapped Arrow files.
 
-from __future__ import annotations
+Many segments are merged into few, size-tiered.
+"""
 
 import io
 import tempfile
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,10 @@ CHUNK_ROWS, CHUNK_BYTES = 1 << 19, 32 << 20
 """How many rows and bytes are in one part of a segment."""
 _TOGETHER = 256
 """Rows of one hash are not copied if each has so many of them."""
+TIER = 8
+"""So many segments of a tier are merged into one; each tier is so many times the one below."""
+PART_ROWS = 1 << 18
+"""About so many rows are merged at once."""
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
@@ -74,43 +79,6 @@ def chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
             yield pa.Table.from_batches(group, schema).combine_chunks()
 
 
-class Segment:
-    """Rows sorted by their column `HASH`; immutable."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.num_rows, self.nbytes = int(table.num_rows), int(table.nbytes)
-        self._batches = [batch for batch in table.to_batches() if batch.num_rows]
-        self._hashes: list[Hashes] = [batch.column(HASH).to_numpy() for batch in self._batches]
-
-    @classmethod
-    def of(cls, rows: pa.Table, hashes: Hashes) -> Segment:
-        """Rows in any order, with their hashes; in memory."""
-        return cls(in_order(rows.append_column(HASH, pa.array(hashes))))
-
-    def positions(self, bounds: Hashes) -> list[int]:
-        """How many rows have a smaller hash than each of the bounds."""
-        counts = np.zeros(len(bounds), np.int64)
-        for own in self._hashes:
-            counts += np.searchsorted(own, bounds)
-        return [int(count) for count in counts]
-
-    def found(
-        self, hashes: Hashes, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows with one of these hashes (sorted, without duplicates)."""
-        for part in self.parts(hashes):
-            yield from part.found(columns)
-
-    def parts(self, hashes: Hashes) -> Iterator[AskedPart]:
-        """The parts that may have rows with one of these hashes (sorted, without duplicates)."""
-        for own, batch in zip(self._hashes, self._batches, strict=True):
-            first = np.searchsorted(hashes, own[0])
-            last = np.searchsorted(hashes, own[-1], side="right")
-            if first < last:
-                yield AskedPart(batch, own, hashes[first:last])
-
-
 @dataclass(frozen=True)
 class AskedPart:
     """A part of a segment, whose hashes are `own`, and the hashes that are asked for."""
@@ -156,6 +124,36 @@ class AskedPart:
         return taken, _taken(self.batch, (first + most - 1)[counts > most])
 
 
+class Segment:
+    """Rows sorted by their column `HASH`; immutable."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.num_rows, self.nbytes = int(table.num_rows), int(table.nbytes)
+        self._batches = [batch for batch in table.to_batches() if batch.num_rows]
+        self._hashes: list[Hashes] = [batch.column(HASH).to_numpy() for batch in self._batches]
+
+    @classmethod
+    def of(cls, rows: pa.Table, hashes: Hashes) -> Self:
+        """Rows in any order, with their hashes; in memory."""
+        return cls(in_order(rows.append_column(HASH, pa.array(hashes))))
+
+    def positions(self, bounds: Hashes) -> list[int]:
+        """How many rows have a smaller hash than each of the bounds."""
+        counts = np.zeros(len(bounds), np.int64)
+        for own in self._hashes:
+            counts += np.searchsorted(own, bounds)
+        return [int(count) for count in counts]
+
+    def parts(self, hashes: Hashes) -> Iterator[AskedPart]:
+        """The parts that may have rows with one of these hashes (sorted, without duplicates)."""
+        for own, batch in zip(self._hashes, self._batches, strict=True):
+            first = np.searchsorted(hashes, own[0])
+            last = np.searchsorted(hashes, own[-1], side="right")
+            if first < last:
+                yield AskedPart(batch, own, hashes[first:last])
+
+
 def _runs(starts: Any, counts: Any) -> Any:
     """The numbers of runs of rows, of which each has a start and a length."""
     before = np.concatenate(([0], np.cumsum(counts)[:-1]))
@@ -193,8 +191,9 @@ def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def found_in(segments: Iterable[Segment], hashes: Hashes, schema: pa.Schema) -> pa.Table:
-    """The columns `schema` of rows of all segments with one of these hashes (as for `found`)."""
-    batches = (batch for each in segments for batch in each.found(hashes, schema.names))
+    """The columns `schema` of rows of all segments with one of these hashes (as for `parts`)."""
+    asked = (part for each in segments for part in each.parts(hashes))
+    batches = (batch for part in asked for batch in part.found(schema.names))
     return pa.Table.from_batches(batches, schema)
 
 
@@ -216,3 +215,32 @@ def distinct(hashes: Hashes) -> Hashes:
     first = np.ones(len(hashes), np.bool_)
     np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
     return hashes[first]
+
+
+def mergeable(rows: Sequence[int]) -> int:
+    """From which segment on they are to be merged; the last one if none are."""
+    rows = list(rows)
+    first, tier, start = len(rows) - 1, TIER, len(rows)
+    while start:
+        start = len(rows)
+        while start and rows[start - 1] <= tier:
+            start -= 1
+        # The rows that are written again are at most twice the new ones.
+        same = rows[start:]
+        if len(same) >= TIER and sum(same) >= 2 * max(same):
+            rows, first = [*rows[:start], sum(same)], start
+        tier *= TIER
+    return first
+
+
+def parts(segments: Sequence[Segment]) -> Iterator[pa.Table]:
+    """The rows of segments in parts, each with all rows of a range of hashes, in their order."""
+    count = max(1, sum(each.num_rows for each in segments) // PART_ROWS)
+    bounds = np.array([number * (1 << 64) // count for number in range(1, count)], np.uint64)
+    ranges = [[0, *each.positions(bounds), each.num_rows] for each in segments]
+    for number in range(count):
+        tables = [
+            each.table.slice(at[number], at[number + 1] - at[number])
+            for each, at in zip(segments, ranges, strict=True)
+        ]
+        yield pa.concat_tables(tables)

@@ -4,8 +4,6 @@ Segments never change, and a manifest is written last, so a batch that is interr
 kept rows of the batch before it as they were. Whatever is missing or damaged counts as no state.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -14,11 +12,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from streamhouse.durable_files import locked, replace_text
-from streamhouse.state.manifest import Manifest, Segments
-from streamhouse.state.merges import Merge
+from streamhouse.state.manifest import Manifest, Merge, Segments
 from streamhouse.state.segment import Segment, SegmentFile, StateError, mapped
 
 FOLDER = "state"
@@ -54,7 +51,7 @@ class StateStore:
         return False
 
     @classmethod
-    def of(cls, checkpoint: Path) -> StateStore:
+    def of(cls, checkpoint: Path) -> Self:
         """What the view of a checkpoint keeps."""
         return cls(checkpoint / FOLDER)
 
@@ -83,10 +80,10 @@ class StateStore:
             found = _open[path] = file, stamp, Segment(mapped(self.folder, file))
         return found[2]
 
-    def link(self, other: StateStore, file: SegmentFile) -> None:
+    def link(self, folder: Path, file: SegmentFile) -> None:
         """Share a segment of another store; `OSError` if it is gone, or on another disk."""
         with contextlib.suppress(FileExistsError):
-            os.link(other.folder / file.name, self.folder / file.name)
+            os.link(folder / file.name, self.folder / file.name)
 
     def save(self, manifest: Manifest) -> None:
         """Write a batch's manifest, and remove what the last ones do not need."""

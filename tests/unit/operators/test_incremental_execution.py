@@ -31,7 +31,7 @@ from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, merge_beside
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import BoundedQuery
-from streamhouse.state import merges
+from streamhouse.state import segment
 from streamhouse.state.manifest import Segments
 from streamhouse.state.segment import AskedPart
 from streamhouse.state.store import StateStore
@@ -57,8 +57,8 @@ def test_random_trees(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     Kept rows are merged by the refreshes, or beside them, in several parts.
     """
-    monkeypatch.setattr(merges, "TIER", 2)
-    monkeypatch.setattr(merges, "PART_ROWS", 10)
+    monkeypatch.setattr(segment, "TIER", 2)
+    monkeypatch.setattr(segment, "PART_ROWS", 10)
     for number in range(_QUERIES):
         monkeypatch.setattr(incremental, "MERGED_ROWS", number % 3 * 10)
         monkeypatch.setattr(incremental, "FIRST_ROWS", number % 2)
@@ -199,7 +199,7 @@ def test_leading_rows(
     query: str, seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few rows of a group are read, unless they do not suffice."""
-    monkeypatch.setattr(merges, "TIER", 2)
+    monkeypatch.setattr(segment, "TIER", 2)
     first, left = AskedPart.first, list[int]()
 
     def counted(part: AskedPart, most: int) -> Any:

@@ -23,7 +23,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.views import incremental, task
-from streamhouse.state import merges
+from streamhouse.state import segment
 
 _GENERATED = 40
 _DOUBLED = "SELECT o.id, v.page FROM orders o JOIN visits v ON o.customer_id = v.customer_id"
@@ -43,7 +43,7 @@ def test_each_batch_appends_what_it_adds(
 ) -> None:
     """Kills, lost kept rows, and other writers of the table."""
     monkeypatch.setattr(view_session, "TABLES", APPEND_ONLY)
-    monkeypatch.setattr(merges, "TIER", 2)
+    monkeypatch.setattr(segment, "TIER", 2)
     monkeypatch.setattr(trees, "PART_ROWS", (250_000, 1, 3)[seed % 3])
     start = incremental.start_merges
     monkeypatch.setattr(incremental, "start_merges", lambda *given: start(*given).join())

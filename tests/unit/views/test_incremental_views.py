@@ -20,8 +20,8 @@ from streamhouse.operators.trees import incremental as trees
 from streamhouse.operators.trees import recompute
 from streamhouse.runtime.views import build, incremental, task
 from streamhouse.source import ROW_KIND
-from streamhouse.state import merges
-from streamhouse.state.merges import mergeable
+from streamhouse.state import segment
+from streamhouse.state.segment import mergeable
 
 _VIEWS = 8
 _SHOP = (
@@ -100,7 +100,7 @@ def test_what_is_kept_may_be_lost_at_any_time(
 
     Kept rows are merged at once, by the refresh or by a thread that has ended before the next one.
     """
-    monkeypatch.setattr(merges, "TIER", 2)
+    monkeypatch.setattr(segment, "TIER", 2)
     monkeypatch.setattr(trees, "MERGED_ROWS", 5 if seed % 2 else 1_000)
     monkeypatch.setattr(trees, "PART_ROWS", 2 if seed % 3 else 1_000)
     start = incremental.start_merges

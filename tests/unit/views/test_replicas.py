@@ -13,7 +13,7 @@ from tests.unit.views.view_session import ViewBatches, ViewSession, change
 from streamhouse.paimon.storage.files import LocalFiles
 from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.runtime.views import incremental, spec
-from streamhouse.state import merges
+from streamhouse.state import segment
 
 _QUERY = (
     "SELECT c.country, COUNT(*) AS n, SUM(CAST(o.amount AS BIGINT)) AS s, MIN(o.price) AS m FROM "
@@ -73,7 +73,7 @@ def test_hosts_and_files_may_be_lost_at_any_time(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches run on random hosts and are killed; disks, objects and the store itself fail."""
-    monkeypatch.setattr(merges, "TIER", 2)
+    monkeypatch.setattr(segment, "TIER", 2)
     start = incremental.start_merges
     monkeypatch.setattr(incremental, "start_merges", lambda *given: start(*given).join())
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)

@@ -91,7 +91,11 @@ def last_changes(
         return None
     tables = (table.rows(current_names, splits=splits, row_kind=True) for splits in parts)
     changes = pa.concat_tables([empty, *tables]).rename_columns([*columns, ROW_KIND])
-    return _last(changes, table.primary_key) if table.primary_key else changes
+    if not table.primary_key:
+        return changes
+    kept = last_of_each_key(changes, table.primary_key)
+    kinds = pc.if_else(pc.is_in(kept.column(ROW_KIND), pa.array(["-D", "-U"])), "-D", "+I")
+    return kept.drop_columns([ROW_KIND]).append_column(ROW_KIND, kinds)
 
 
 def few_changes_between(before: Version, after: Version, follows: bool = True) -> bool:
@@ -157,11 +161,3 @@ def _as_written(table: Table) -> bool:
         and not table.crosses_partitions
         and not any(key.endswith(changed) for key in options)
     )
-
-
-def _last(changes: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The last change of each key, as `+I` or `-D`."""
-    kept = last_of_each_key(changes, key)
-    deleted = pc.is_in(kept.column(ROW_KIND), pa.array(["-D", "-U"]))
-    kinds = pc.if_else(deleted, "-D", "+I")
-    return kept.drop_columns([ROW_KIND]).append_column(ROW_KIND, kinds)

@@ -1,11 +1,9 @@
 """Finds the rows of keys, and their changes, in the partitions and buckets of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote
 
 import numpy as np
@@ -43,7 +41,7 @@ class Groups:
     @classmethod
     def of(
         cls, table: Table, key: Sequence[str], splits: Sequence[bytes], buckets: int = 0
-    ) -> Groups:
+    ) -> Self:
         """Groups by partition and bucket if `key` has the columns that determine them.
 
         `splits` are those of the version that is to be read, `buckets` is the number of buckets, by

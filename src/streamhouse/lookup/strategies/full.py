@@ -8,10 +8,9 @@ many changes these are merged into the segments, so the table is read only once.
 With a bucket shuffle, a process holds only the buckets of the tasks that it has run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy as shallow_copy
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -70,14 +69,14 @@ class FullDimension(TableDimension):
         """Whether it has applied over half of the changes after which they are merged."""
         return 2 * self._overlay.size > self._max_changes()
 
-    def next_version(self) -> FullDimension:
+    def next_version(self) -> Self:
         """Another one that has loaded nothing yet; its `at` is called in another thread."""
-        successor = FullDimension(self._spec, self._options, self._buckets)
+        successor = type(self)(self._spec, self._options, self._buckets)
         # A process may run any task: the next version has all that this one has loaded.
         successor._selected = sorted({*self._held, *self._selected})
         return successor
 
-    def copied(self) -> FullDimension:
+    def copied(self) -> Self:
         """Another one with the same rows, which can be merged in another thread."""
         copy = self.next_version()
         copy._version, copy._chosen, copy._schema = self._version, self._chosen, self._schema

@@ -34,8 +34,7 @@ from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.arrangement import Arrangement, hash_of, net
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
 from streamhouse.sql.expressions.binder import quote
-from streamhouse.state.manifest import Segments
-from streamhouse.state.merges import Merge, mergeable, parts
+from streamhouse.state.manifest import Merge, Segments
 from streamhouse.state.segment import (
     COUNT,
     HASH,
@@ -44,6 +43,8 @@ from streamhouse.state.segment import (
     SegmentFile,
     StateError,
     distinct,
+    mergeable,
+    parts,
     written,
 )
 from streamhouse.state.store import StateStore

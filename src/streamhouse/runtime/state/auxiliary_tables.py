@@ -105,14 +105,10 @@ def _remove(address: TableAddress, column: str, queries: Collection[str]) -> Non
     removed = pc.is_in(table.rows([column]).column(0), value_set=ids)
     if not pc.any(removed).as_py():
         return
-    if pc.all(removed).as_py():
-        truncate_table(table, _user())
-    else:
-        _rewrite(address, table, column, ids)
-
-
-def _rewrite(address: TableAddress, table: Table, column: str, ids: pa.Array) -> None:
     user = _user()
+    if pc.all(removed).as_py():
+        truncate_table(table, user)
+        return
     writer = TableWriter(
         address.warehouse, address.identifier, user, file_prefix(user, 0), overwrite=True
     )

@@ -81,8 +81,7 @@ class BatchLogs:
 
     def newest(self) -> Offset:
         """The last logged offset; `{}` before the first."""
-        last = self.last_logged()
-        return {} if last < 0 else self._offset(last)
+        return self._offset(self.last_logged())
 
     def last_batch(self) -> int:
         """The number in the last logged offset, which differs from Spark's; -1 before the first."""
@@ -103,8 +102,7 @@ class BatchLogs:
 
     def last_offset(self) -> Offset:
         """The end of the last committed batch; `{}` before the first."""
-        last = self.last_committed()
-        return {} if last < 0 else self._offset(last)
+        return self._offset(self.last_committed())
 
     def remove_incomplete(self) -> None:
         """Delete files that a killed Spark, or a power failure, has left incomplete at the end.
@@ -128,6 +126,8 @@ class BatchLogs:
         return {int(name) for name in names if name.isdigit()}
 
     def _offset(self, number: int) -> Offset:
+        if number < 0:
+            return {}
         path = self._folder / "offsets" / str(number)
         try:
             offset: Offset = json.loads(path.read_text().splitlines()[-1])

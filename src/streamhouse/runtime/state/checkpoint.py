@@ -3,12 +3,10 @@
 A query is identified by the name of its pipeline and its target table; the queries of a UNION ALL
 also by the table that they read, see `runtime.shared_target`. The folder holds Spark's logs
 (`metadata`, `offsets`, `commits`), `lock` (the process that runs the query), `query.json` (the
-query of the last run), `former.json` (ids of earlier queries whose rows were kept, see `reset`)
-and, while the query runs, `run` (files by which the driver and Spark's stream readers communicate;
-only its owner may read it, since it holds the source's options).
+query of the last run), `last-commit.json`, `former.json` (ids of earlier queries whose rows were
+kept, see `reset`) and, while the query runs, `run` (files by which the driver and Spark's stream
+readers communicate; only its owner may read it, since it holds the source's options).
 """
-
-from __future__ import annotations
 
 import fcntl
 import json
@@ -22,7 +20,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from streamhouse.durable_files import read_json, replace_json
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import DataLossError, StreamhouseError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import CHECKPOINT_LOCK
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.monitoring.process import started
@@ -34,7 +33,7 @@ FOLDER = ".checkpoints"
 VIEWS = "materialized views"
 """The folder of the checkpoints of views, in the place of a pipeline's name."""
 
-_FORMER, _QUERY = "former.json", "query.json"
+_FORMER, _QUERY, _LAST_COMMIT = "former.json", "query.json", "last-commit.json"
 
 
 def checkpoints_of(warehouse: str) -> Path:
@@ -62,21 +61,10 @@ def source_before(root: Path, pipeline: str, target: str) -> list[str] | None:
     return name
 
 
-def checkpoints_for(root: Path, pipeline: str, target: str) -> list[Checkpoint]:
-    """All checkpoints of a pipeline for a target: the target's own, then those of UNION ALL parts.
-
-    The first is listed even if its folder does not exist. Parts that the script no longer has are
-    included.
-    """
-    folder = root / _folder(pipeline)
-    names = sorted(os.listdir(folder)) if folder.exists() else []
-    parts = [name for name in names if name.startswith(f"{target}+")]
-    return [Checkpoint(root, pipeline, name) for name in (target, *parts)]
-
-
 def pipeline_folder(root: Path, pipeline: str) -> Path:
     """The folder with the checkpoints of a pipeline's queries."""
-    return (root / _folder(pipeline)).absolute()
+    folder = quote(pipeline, safe=" ")
+    return (root / (f"%2E{folder[1:]}" if folder.startswith(".") else folder)).absolute()
 
 
 def pipeline_of(checkpoint: Path) -> str:
@@ -89,16 +77,11 @@ def former_ids(checkpoint: Path) -> list[str]:
     return list(read_json(checkpoint / _FORMER) or ())
 
 
-def _folder(pipeline: str) -> str:
-    folder = quote(pipeline, safe=" ")
-    return f"%2E{folder[1:]}" if folder.startswith(".") else folder
-
-
 class Checkpoint:
     """The checkpoint folder of one query; `logs`: the batches that Spark has planned and done."""
 
     def __init__(self, root: Path, pipeline: str, target: str) -> None:
-        self.path = (root / _folder(pipeline) / target).absolute()
+        self.path = pipeline_folder(root, pipeline) / target
         self.pipeline = pipeline
         self.logs = BatchLogs(self.path)
         self._lock: int | None = None
@@ -191,3 +174,61 @@ class Checkpoint:
     def remember(self, record: dict[str, Any]) -> None:
         """Store what the query computes in `query.json`."""
         replace_json(self.path / _QUERY, record)
+
+
+def checkpoints_for(root: Path, pipeline: str, target: str) -> list[Checkpoint]:
+    """All checkpoints of a pipeline for a target: the target's own, then those of UNION ALL parts.
+
+    The first is listed even if its folder does not exist. Parts that the script no longer has are
+    included.
+    """
+    folder = pipeline_folder(root, pipeline)
+    names = sorted(os.listdir(folder)) if folder.exists() else []
+    parts = [name for name in names if name.startswith(f"{target}+")]
+    return [Checkpoint(root, pipeline, name) for name in (target, *parts)]
+
+
+class LastCommit:
+    """The last commit of a query to its target, recorded every few seconds; driver only.
+
+    A target that lacks it is an older copy, or was rolled back: the query would not write its rows
+    again.
+    """
+
+    def __init__(self, target: TableAddress | None, query_id: str, folder: Path) -> None:
+        """`folder` is the checkpoint's. `target`: None if it is no Paimon table; then nothing is
+        recorded."""
+        self._target, self._user = target, query_id
+        self._path = folder / _LAST_COMMIT
+        self._seen = 0
+        """Up to which snapshot the target's commits are known."""
+
+    def note(self) -> None:
+        """Record the newest commit of the query that its target has."""
+        if self._target is None:
+            return
+        table = self._target.follow()
+        latest = table.latest_snapshot_id() or 0
+        last = table.snapshots.last_commit_of(self._user, self._seen, latest)
+        self._seen = latest
+        if last is not None:
+            commit = {"batch": last.commit_identifier, "snapshot": last.id, "time": last.time_ms}
+            replace_json(self._path, commit)
+
+    def check(self) -> None:
+        """Raise `DataLossError` if the target no longer has the recorded commit."""
+        record = None if self._target is None else read_json(self._path)
+        if self._target is None or record is None:
+            return
+        snapshots = self._target.open().snapshots
+        found = snapshots.find(record["snapshot"])
+        if found is not None and found.time_ms == record["time"]:
+            return
+        if found is None and record["snapshot"] < (snapshots.earliest_id() or 0):
+            return
+        raise DataLossError(
+            f"table {self._target.identifier} lacks snapshot {record['snapshot']}, in which the "
+            f"query in {self._path.parent} has written its batch {record['batch']}: the table is "
+            "an older copy, or was rolled back, and its rows would not be written again; run the "
+            "script once with --from-scratch to compute its targets anew"
+        )

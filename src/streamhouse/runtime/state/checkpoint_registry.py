@@ -5,12 +5,11 @@ machine or after the disk was lost, a query would begin anew and write its rows 
 the warehouse records the id of each query, in `.checkpoints/<pipeline>/<name>.json`.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Self
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.files import files_of, is_local
@@ -40,7 +39,7 @@ class RegisteredCheckpoint:
     checkpoint: str
 
     @classmethod
-    def parse(cls, text: str) -> RegisteredCheckpoint | None:
+    def parse(cls, text: str) -> Self | None:
         """Parse a record; None if it is damaged."""
         try:
             return cls(**json.loads(text))

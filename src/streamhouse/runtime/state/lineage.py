@@ -15,7 +15,6 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,7 +137,9 @@ class Lineage:
             if not self._unwritten:
                 return
             last = self._unwritten[-1].batch
-            self._write(last, self._unwritten)
+            # Only the first row of a definition has its text: an attempt must not make them again.
+            rows = [self._row(record) for record in self._unwritten]
+            retried(lambda: self._write(last, rows))
             self._unwritten = []
             self._covered = last
             self._flushed_at = time.monotonic()
@@ -154,12 +155,7 @@ class Lineage:
             return None
         return removals(self.address.open(), self._spec.query_id, before)
 
-    def _write(self, identifier: int, records: Sequence[BatchRecord]) -> None:
-        # Only the first row of a definition has its text, so an attempt must not make them again.
-        rows = [self._row(record) for record in records]
-        retried(lambda: self._write_rows(identifier, rows))
-
-    def _write_rows(self, identifier: int, rows: list[dict[str, Any]]) -> None:
+    def _write(self, identifier: int, rows: list[dict[str, Any]]) -> None:
         writer = sink_writer(self.address, self._spec.query_id, identifier)
         schema = self._committer.table.arrow_schema
         expired = self._expired()
@@ -194,8 +190,6 @@ class Lineage:
         """
         table, user = self.address.open(), self._spec.query_id
         covered, defined = -1, set[str]()
-        if table.latest_snapshot_id() is None:
-            return covered, defined
         columns = ["query_id", "batch_id", "fingerprint", "definition"]
         condition = {"method": "equal", "field": "query_id", "literals": [user]}
         for batch in table.read(columns, filter=condition):
@@ -209,11 +203,9 @@ class Lineage:
 
 def read_lineage(address: TableAddress) -> list[dict[str, Any]]:
     """The rows of a lineage table, sorted by query and batch."""
-    table = address.open()
-    if table.latest_snapshot_id() is None:
-        return []
-    rows = [row for batch in table.read() for row in batch.to_pylist()]
-    return sorted(rows, key=_batch_order)
+    rows, order = address.open().rows(), [("query_id", "ascending"), ("batch_id", "ascending")]
+    records: list[dict[str, Any]] = rows.sort_by(order).to_pylist()
+    return records
 
 
 def recorded_lineage(target: TableAddress) -> list[dict[str, Any]]:
@@ -228,10 +220,6 @@ def recorded_lineage(target: TableAddress) -> list[dict[str, Any]]:
             "written it yet, so its expected rows are unknown"
         )
     return rows
-
-
-def _batch_order(row: Mapping[str, Any]) -> tuple[str, int]:
-    return row["query_id"], row["batch_id"]
 
 
 def dead_before(target: Table, user: str) -> int | None:
@@ -258,10 +246,7 @@ def removals(lineage: Table, user: str, before: int) -> pa.Table | None:
         return None
     remaining = rows.slice(expired.num_rows)
     with_definition = expired.filter(pc.is_valid(expired.column("definition")))
-    definitions = dict(
-        zip(with_definition.column("fingerprint").to_pylist(),
-            with_definition.column("definition").to_pylist(), strict=True)
-    )  # fmt: skip
+    definitions = {row["fingerprint"]: row["definition"] for row in with_definition.to_pylist()}
     new_holders = []
     for fingerprint, definition in definitions.items():
         first = remaining.filter(pc.equal(remaining.column("fingerprint"), fingerprint)).slice(0, 1)

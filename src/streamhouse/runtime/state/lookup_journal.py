@@ -11,7 +11,7 @@ audit needs any more are removed.
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -104,10 +104,11 @@ class LookupJournal:
                 PIECE: number,
                 "_table": self._lookups[relation].table.name[-1],
                 "_keys": result.keys,
-                "_rows": self._text(piece, self._lookups[relation]),
+                "_rows": self._text(result.rows.slice(first, PIECE_ROWS), self._lookups[relation]),
             }
             for relation, result in results.items()
-            for number, piece in enumerate(_pieces(result.rows))
+            # At least one, so that an empty result is recorded too.
+            for number, first in enumerate(range(0, max(1, result.rows.num_rows), PIECE_ROWS))
         ]
         table = self._address.open()
         records_table = pa.Table.from_pylist(records, schema=table.arrow_schema)
@@ -179,9 +180,3 @@ class LookupJournal:
 def _schema(lookup: LookupJoin) -> pa.Schema:
     types = {column.name: column.type for column in lookup.table.columns}
     return pa.schema([pa.field(name, arrow_type(types[name])) for name in lookup.columns])
-
-
-def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
-    """Split a result into parts; at least one, so that an empty result is recorded too."""
-    for first in range(0, max(1, rows.num_rows), PIECE_ROWS):
-        yield rows.slice(first, PIECE_ROWS)

@@ -6,14 +6,12 @@ that it uses: a later run is planned with the names of its time, which may be th
 columns, or of another table.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 from streamhouse.connectors.registry import declared
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
@@ -152,7 +150,7 @@ class BoundTable:
     names: Mapping[int, str]
 
     @classmethod
-    def of_paimon(cls, address: TableAddress, used: Sequence[str]) -> BoundTable:
+    def of_paimon(cls, address: TableAddress, used: Sequence[str]) -> Self:
         """A Paimon table, by the schema version of the plan."""
         table, planned = address.open(), address.planned()
         ids = column_ids(planned)
@@ -162,7 +160,7 @@ class BoundTable:
         return cls(address.identifier, Identity(table).digest, columns, names)
 
     @classmethod
-    def of_other(cls, table: TableInfo | SinkSpec, used: Sequence[str]) -> BoundTable:
+    def of_other(cls, table: TableInfo | SinkSpec, used: Sequence[str]) -> Self:
         """A table of another connector, by its declaration."""
         name = ".".join(table.name[-2:]) if isinstance(table, TableInfo) else table.name
         place = {key: table.options[key] for key in _PLACES if key in table.options}
@@ -170,7 +168,7 @@ class BoundTable:
         columns = {c.name: (None, c.type) for c in table.columns if c.name in used}
         return cls(name, identity, columns, {})
 
-    def rebound(self, before: BoundTable) -> Iterator[str]:
+    def rebound(self, before: Self) -> Iterator[str]:
         """What names and types mean now, where they meant something else before, as texts.
 
         Types whose values are the same in every expression do not count.
@@ -197,7 +195,7 @@ class BoundTables:
     lookups: tuple[BoundTable, ...]
 
     @classmethod
-    def of(cls, spec: QuerySpec) -> BoundTables:
+    def of(cls, spec: QuerySpec) -> Self:
         """The tables of a query as they are now, with the columns of its plan."""
         query, source = spec.query, spec.source
         output = [column.name for column in query.rows.columns]
@@ -218,7 +216,7 @@ class BoundTables:
         )
 
     @classmethod
-    def parse(cls, record: Mapping[str, Any]) -> BoundTables:
+    def parse(cls, record: Mapping[str, Any]) -> Self:
         """The tables of a `record`."""
 
         def table(entry: Mapping[str, Any]) -> BoundTable:
@@ -232,14 +230,14 @@ class BoundTables:
         """The tables as JSON."""
         return asdict(self)
 
-    def rebound(self, before: BoundTables) -> list[str]:
+    def rebound(self, before: Self) -> list[str]:
         """`BoundTable.rebound` of all tables that are the same as before."""
         pairs = [(self.source, before.source), (self.target, before.target)]
         pairs += product(self.lookups, before.lookups)
         same = [(now, then) for now, then in pairs if now.identity == then.identity]
         return list(dict.fromkeys(text for now, then in same for text in now.rebound(then)))
 
-    def recreated_lookups(self, before: BoundTables) -> list[str]:
+    def recreated_lookups(self, before: Self) -> list[str]:
         """The lookup tables that were dropped and created again."""
         identities = {table.name: table.identity for table in before.lookups}
         return [

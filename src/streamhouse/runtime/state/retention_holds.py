@@ -12,14 +12,12 @@ these tables (`paimon.changelog.consumers`), which snapshot expiry respects:
 Consumers only move forward, with a delay of some seconds; a crash leaves them where they are.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from streamhouse.errors import DataLossError
 from streamhouse.lookup.options import RefreshRule
@@ -61,7 +59,7 @@ class HeldTables:
     recognised: bool = True
 
     @classmethod
-    def of(cls, spec: QuerySpec, source: Source) -> HeldTables:
+    def of(cls, spec: QuerySpec, source: Source) -> Self:
         """Those of a continuous query with an open source."""
 
         def read(offset: Offset) -> Iterable[tuple[TableAddress, int]]:

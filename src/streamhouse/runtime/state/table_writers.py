@@ -72,7 +72,8 @@ def other_writers(address: TableAddress, own: Collection[str]) -> Writers:
     ]
     others = committed - {*own, *recorded} - streams
     statements = any(
-        snapshot.commit_user in others and _adds_rows(snapshot) for snapshot in snapshots
+        snapshot.commit_user in others and snapshot.commit_kind in ("APPEND", "OVERWRITE")
+        for snapshot in snapshots
     )
     return Writers(tuple(writers), statements)
 
@@ -107,10 +108,6 @@ def _is_complete(table: Table, snapshots: Sequence[Snapshot]) -> bool:
     return table.snapshots.find(snapshots[-1].id - 1) is not None
 
 
-def _adds_rows(snapshot: Snapshot) -> bool:
-    return snapshot.commit_kind in ("APPEND", "OVERWRITE")
-
-
 def _is_streaming(snapshot: Snapshot) -> bool:
     """Whether a commit is of a streaming job; batch jobs and statements commit once per user."""
     return (
@@ -127,10 +124,9 @@ def lineage_definitions(address: TableAddress) -> dict[str, str | None]:
     except TableError:
         return {}
     definitions: dict[str, str | None] = {}
-    if table.latest_snapshot_id() is not None:
-        for batch in table.read(["query_id", "definition"]):
-            for row in batch.to_pylist():
-                definitions[row["query_id"]] = row["definition"] or definitions.get(row["query_id"])
+    for batch in table.read(["query_id", "definition"]):
+        for row in batch.to_pylist():
+            definitions[row["query_id"]] = row["definition"] or definitions.get(row["query_id"])
     return definitions
 
 

@@ -358,7 +358,7 @@ def _mixes_commits(spec: QuerySpec, source: SourceSpec) -> bool:
 def shared_keys(spec: QuerySpec) -> str | None:
     """A notice if rows of the source with different keys may have one key of the target; else None.
 
-    See `streamhouse.sql.streaming.key_moves`.
+    See `streamhouse.sql.streaming.changing_rows`.
     """
     if not spec.query.reorder_key:
         return None

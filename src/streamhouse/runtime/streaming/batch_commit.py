@@ -144,7 +144,10 @@ class BatchCommitter:
 
             def discard() -> None:
                 timing.close()
-                self._discard(results)
+                for identifier, committer in self._auxiliary_tables.items():
+                    # A batch that runs again reads the journal of lookups.
+                    if identifier != self._journal and results is not None:
+                        committer.abort(results.messages.get(identifier, []))
 
             made = self._sink.commit(write, discard)
         if results is None:
@@ -194,9 +197,3 @@ class BatchCommitter:
                     journal.commit(results.number, results.messages.get(self._journal, []))
                 reached("looked_up-committed", results.number, self._target)
         return results
-
-    def _discard(self, results: TaskResults | None) -> None:
-        """Remove what a batch wrote into auxiliary tables, but not the journal of lookups."""
-        for identifier, committer in self._auxiliary_tables.items():
-            if identifier != self._journal and results is not None:
-                committer.abort(results.messages.get(identifier, []))

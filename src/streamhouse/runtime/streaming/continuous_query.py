@@ -18,8 +18,7 @@ from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.runtime.state.batch_logs import next_batch
-from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.last_commit import LastCommit
+from streamhouse.runtime.state.checkpoint import Checkpoint, LastCommit
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.recorded_query import BoundTables, definition_json
 from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
@@ -68,8 +67,7 @@ class ContinuousQuery(JobQuery):
     def prepare(self) -> None:
         spec = self.spec
         if spec.pending is not None and spec.unmatched is not None:
-            changelog = spec.query.scan.changelog
-            source = spec.source
+            changelog, source = spec.query.scan.changelog, spec.source
             pending_rows.create_tables(
                 spec.pending, spec.unmatched, source.columns, changelog, source.address
             )
@@ -77,7 +75,11 @@ class ContinuousQuery(JobQuery):
             create_tables(spec.dead_letters)
         if spec.lookup_journal is not None:
             lookup_journal.create_table(spec.lookup_journal)
-            self._check_lookup_servers()
+            from streamhouse.lookup.strategies.server_lookup import open_table
+
+            for lookup in filter(is_server, spec.query.lookups):
+                # Raises for wrong options, or without a connection.
+                open_table(lookup)[0].close()
         self._last_commit.check()
         log = BatchLog(self._checkpoint.path, self._checkpoint.logs.last_batch())
         planner = self.progress.planner = BatchPlanner(spec)
@@ -109,14 +111,6 @@ class ContinuousQuery(JobQuery):
                 "tables": BoundTables.of(spec).record(),
             }
         )
-
-    def _check_lookup_servers(self) -> None:
-        """Raise the errors of lookup tables on servers, such as wrong options or no connection."""
-        from streamhouse.lookup.strategies.server_lookup import open_table
-
-        for lookup in self.spec.query.lookups:
-            if is_server(lookup):
-                open_table(lookup)[0].close()
 
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         before = self.progress.last_offset
@@ -197,10 +191,8 @@ class ContinuousQuery(JobQuery):
                 )
                 labels[name] = f"lookup of {address.identifier} by {', '.join(lookup.keys)}"
                 vector[f"#{address.identifier}"] = {"snapshot": batch.end["dims"][name]}
-        store, view = (
-            StateStore(self.checkpoint_path / LOOKUPS),
-            {"snapshot": 0, "time": 0, "wrote": 0},
-        )
+        store = StateStore(self.checkpoint_path / LOOKUPS)
+        view = {"snapshot": 0, "time": 0, "wrote": 0}
         # The query goes on without the report.
         with contextlib.suppress(OSError):
             if kept and store.usable:

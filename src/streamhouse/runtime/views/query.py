@@ -11,9 +11,8 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.batch_logs import next_batch, note
-from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.checkpoint import Checkpoint, LastCommit
 from streamhouse.runtime.state.checkpoint_registry import shared_folder
-from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.state.table_writers import has_rows

@@ -67,7 +67,7 @@ def shared_rows(
         with contextlib.suppress(OSError):
             for files in shared.segments.values():
                 for file in files:
-                    store.link(other, file)
+                    store.link(other.folder, file)
             return shared
     return _NONE
 

@@ -48,6 +48,11 @@ def removes_records(options: Mapping[str, str]) -> bool:
     return option is not None and options.get(option, "").lower() == "true"
 
 
+def keeps_removals_apart(options: Mapping[str, str]) -> bool:
+    """Whether a table distinguishes an update from a removal and a later row of its key."""
+    return options.get("merge-engine") == "partial-update" and removes_records(options)
+
+
 def purges_remove_rows(options: Mapping[str, str]) -> bool:
     """Whether the compaction after a DELETE removes rows that were visible before it.
 

@@ -15,6 +15,12 @@ The updates of a source of upserts, such as `upsert-kafka`, lack the row before 
 deletes have only the key. A filter, a join that drops rows or an aggregation would keep rows that
 have since changed. So the query only copies rows into a table with the same key; that table knows
 the rows before each change, and other queries read its changes, as a view does.
+
+If the target's primary key lacks the source's, such as an email address that one customer takes
+over from another, two keys of the source share a key of the target. A changelog keeps the changes
+of each of its own keys together, so within a batch the `-U` of the former owner may follow the `+U`
+of the new one, and would remove its row. Such a query writes the rows that are current at the end
+of the batch after all others (decision 224).
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,13 +35,14 @@ from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
     group_sequence_fields,
     removes_records,
+    sequence_fields,
 )
 from streamhouse.sql.plan import Column, TableInfo
-from streamhouse.sql.streaming import key_moves
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.streaming.stream_select import StreamSelect, reads_time
 from streamhouse.sql.text import Script
-from streamhouse.sql.types import base, duck_type
+from streamhouse.sql.types import base, duck_type, keeps_order
+from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
 
 _ZEROS = {
     "STRING": "", "VARCHAR": "", "CHAR": "", "BYTES": "", "VARBINARY": "", "BINARY": "",
@@ -45,6 +52,8 @@ _ZEROS = {
 }  # fmt: skip
 _TAKEN_BACK = ("sum", "product", "count", "collect", "merge_map", "nested_update")
 """Merge functions that take a retracted value out of the merged one."""
+_LAST_ROW_COUNTS = ("deduplicate", "partial-update")
+"""The merge engines by which the last row of a key counts."""
 
 
 def check_upserts(top: StreamSelect) -> None:
@@ -52,7 +61,9 @@ def check_upserts(top: StreamSelect) -> None:
     source = top.source
     if not source.capabilities.upserts:
         return
-    if top.aggregates or not _keeps_rows(top):
+    # Whether there is a row for each of the source, whatever that changed from.
+    left = all(lookup.join.left for lookup in top.lookups)
+    if top.aggregates or top.where or top.ranked is not None or not left:
         needs = "the query"
     elif top.target is not None and not _keeps_changes(top, top.target):
         needs = ".".join(top.target.name)
@@ -60,11 +71,6 @@ def check_upserts(top: StreamSelect) -> None:
         return
     which = f"an update of '{source.name[-1]}' (connector '{source.connector}')"
     raise NotStreamedError(f"{which} lacks the former row, which {needs} needs")
-
-
-def _keeps_rows(top: StreamSelect) -> bool:
-    """Whether a query has a row for each of its input, whatever that changed from."""
-    return not top.where and top.ranked is None and all(lookup.join.left for lookup in top.lookups)
 
 
 def _keeps_changes(top: StreamSelect, table: TableInfo) -> bool:
@@ -145,9 +151,7 @@ def applied(items: list[exp.Expr], top: StreamSelect, target: TableInfo) -> list
     `items` are the projections for the target's columns; returns those to use instead. Changes
     the conditions.
     """
-    if not top.lookups or not top.source.primary_key or not _deletes(target):
-        return items
-    if not key_moves.keeps_source_key(top):
+    if not (top.lookups and top.source.primary_key and _deletes(target) and keeps_source_key(top)):
         return items
     passes = _let_pass(top)
     return [
@@ -181,15 +185,12 @@ def _let_pass(top: StreamSelect) -> exp.Expr | None:
         for lookup in top.lookups
         if not lookup.join.left
     ]
-    passes = _all(changing) if changing else None
-    if passes is not None:
+    passes = None
+    if changing:
+        passes = exp.Paren(this=exp.and_(*map(exp.paren, changing), copy=False))
         always.append(exp.Or(this=retracts(top.alias), expression=passes))
     top.where, top.lets_pass = always, True
     return passes
-
-
-def _all(parts: Sequence[exp.Expr]) -> exp.Expr:
-    return exp.Paren(this=exp.and_(*(exp.Paren(this=part.copy()) for part in parts), copy=False))
 
 
 def _guarded(
@@ -206,3 +207,37 @@ def _guarded(
     zeros = [cast(exp.Literal.string(zero), duck_type(column.type))]
     either = exp.Coalesce(this=value.copy(), expressions=zeros)
     return exp.Case().when(retracts(top.alias), either).else_(value.copy())
+
+
+def reorder_key(selects: Sequence[StreamSelect]) -> tuple[str, ...]:
+    """The source's key if the order of the changes of two of its keys can change the target's rows.
+
+    `selects` are those of a query whose rows have row kinds. Of several, one may give a key of the
+    target to other keys of the source than another does.
+    """
+    target = selects[0].target if selects else None
+    if target is None or not target.primary_key:
+        return ()
+    if sequence_fields(target.options) or group_sequence_fields(target.options):
+        return ()
+    if target.options.get("merge-engine", "deduplicate") not in _LAST_ROW_COUNTS:
+        return ()
+    if len(selects) == 1 and keeps_source_key(selects[0]):
+        return ()
+    return _key(selects[0].source)
+
+
+def keeps_source_key(top: StreamSelect) -> bool:
+    """Whether the target's key has all values of the source's, so that none of its keys moves."""
+    types = {column.name: column.type for column in top.source.columns}
+    kept = set()
+    for each, item in top.given:
+        name = top.source_column(item) if each.in_key else None
+        if name in types and keeps_order(types[name], each.column.type):
+            kept.add(name)
+    return kept.issuperset(_key(top.source))
+
+
+def _key(source: TableInfo) -> tuple[str, ...]:
+    """The key by which a changelog keeps its changes together, also one that readers do not see."""
+    return source.primary_key or ((HIDDEN_KEY,) if is_view(source) else ())

@@ -156,10 +156,8 @@ class Stream:
         """
         sides = equalities(lookup.on, lookup.alias)
         items = [sides[name] for name in key]
-        before, where = (
-            self.top.lookups[: self.top.lookups.index(lookup)],
-            self._known_before(lookup),
-        )
+        before = self.top.lookups[: self.top.lookups.index(lookup)]
+        where = self._known_before(lookup)
         if alone:
             if any(map(self.top.reads_lookup, items)):
                 return None

@@ -6,7 +6,6 @@ from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
 from streamhouse.sql import functions
-from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import aggregate
 from streamhouse.sql.streaming.generated_sql import Stream, bound
 from streamhouse.sql.streaming.stream_select import (
@@ -40,23 +39,20 @@ def check(top: StreamSelect) -> bool:
     """
     if not top.aggregates:
         return False
-    if top.target is None or not _merges(top.target):
+    target = top.target
+    merges = target is not None and target.capabilities.merges and target.primary_key
+    if target is None or not merges or target.options.get("merge-engine") != "aggregation":
         reason = "an aggregation whose target has no 'merge-engine' = 'aggregation'"
         raise NotStreamedError(reason)
     groups = {plain_text(item) for item in top.group if not is_constant(item)}
     keys = [_groups_of_key(each.item, groups) for each in top.outputs if each.in_key]
     if None in keys or groups != set().union(*(parts or () for parts in keys)):
-        key = ", ".join(top.target.primary_key)
+        key = ", ".join(target.primary_key)
         raise NotStreamedError(f"a GROUP BY that is not the primary key of its target, {key}")
     for each, item in top.given:
         if not each.in_key:
             _check_merge(each, item.unnest(), groups)
     return True
-
-
-def _merges(target: TableInfo) -> bool:
-    engine = target.options.get("merge-engine")
-    return target.capabilities.merges and bool(target.primary_key) and engine == "aggregation"
 
 
 def _groups_of_key(item: exp.Expr | None, groups: Collection[str]) -> set[str] | None:
@@ -106,11 +102,10 @@ def check_scales(stream: Stream) -> None:
     Each micro-batch writes the sum of its own rows, and the table adds it to the stored value. If
     each partial sum were rounded, the total would depend on how the rows were split into batches.
     """
-    found = {each.name: (each.column.type, aggregate(item)) for each, item in stream.top.given}
     sums = {
-        name: (stored, item)
-        for name, (stored, item) in found.items()
-        if base(stored) == "DECIMAL" and isinstance(item, exp.Sum)
+        each.name: (each.column.type, aggregate(item))
+        for each, item in stream.top.given
+        if base(each.column.type) == "DECIMAL" and isinstance(aggregate(item), exp.Sum)
     }
     if not sums:
         return

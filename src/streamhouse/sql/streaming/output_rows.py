@@ -12,11 +12,11 @@ from functools import cached_property
 from sqlglot import exp
 
 from streamhouse.sql.expressions.binder import generate, quote
+from streamhouse.sql.options.merge_functions import keeps_removals_apart
 from streamhouse.sql.plan import Column, LookupJoin, Merging, OutputRows
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.insert_target import needs_order
-from streamhouse.sql.streaming import unpaired_retractions
 from streamhouse.sql.streaming.generated_sql import ROW, ROW_KIND, SOURCE, Stream, lookup_join
 from streamhouse.sql.streaming.stream_select import StreamSelect
 from streamhouse.sql.udf.function import PythonFunction
@@ -121,18 +121,19 @@ class Part:
 def output_rows(parts: Sequence[Part], functions: tuple[PythonFunction, ...]) -> OutputRows:
     """The rows of a query with these parts over one table; `functions`: those that they call."""
     first, columns, top = parts[0], parts[0].columns, parts[0].top
-    marks = first.row_kinds and unpaired_retractions.are_removals(top.target)
+    target = top.target
+    marks = first.row_kinds and target is not None and keeps_removals_apart(target.options)
     texts = [part.sql if part.combined else part.ordered_sql for part in parts]
     if len(parts) > 1:
         rows, by = " UNION ALL ".join(map(_of_part, range(len(parts)), texts)), [ROW, _PART]
         if marks:
-            rows = unpaired_retractions.marked(rows, columns, top, by)
+            rows = _with_removals(rows, columns, top, by)
         else:
             rows = _selected(first.row_names, f"({rows}) AS u", by if first.combined else [])
         return OutputRows(rows, columns, functions=functions)
     passed, (rows,) = first.passed, texts
     if marks:
-        rows = unpaired_retractions.marked(rows, columns, top, [ROW])
+        rows = _with_removals(rows, columns, top, [ROW])
         return OutputRows(rows, columns, functions=functions, passed=passed)
     if first.row_kinds and versions.keeps_versions(top.target):
         return OutputRows(versions.kept(rows, columns), columns, functions=functions)
@@ -148,3 +149,44 @@ def _of_part(number: int, rows: str) -> str:
 def _selected(names: Sequence[str], rows: str, order: Sequence[str]) -> str:
     by = f" ORDER BY {', '.join(map(quote, order))}" if order else ""
     return f"SELECT {', '.join(map(quote, names))} FROM {rows}{by}"
+
+
+def _with_removals(
+    rows: str, columns: Sequence[Column], top: StreamSelect, order: Sequence[str]
+) -> str:
+    """SQL for rows with `-D` for each `-U` whose `+U` is not among them.
+
+    A WHERE, an INNER lookup or a changed key may drop the `+U`: the row has left the result. A
+    `partial-update` table with `remove-record-on-delete` removes the record then, and the key may
+    occur again later in the same batch. Its writer must not take the two rows for one update, which
+    keeps old values where the new row has nulls (decision 160).
+
+    `rows` is SQL for the rows, with the output `columns` of `top`, then `_row`, `rowkind` and what
+    else `order` has, by which the result is sorted.
+    """
+    assert top.target is not None
+    row, kind = quote(ROW), quote(ROW_KIND)
+    key = [column.name for column in columns if column.name in top.target.primary_key]
+    outputs = ", ".join(f"o.{quote(column.name)}" for column in columns)
+    keys = ", ".join(map(quote, top.source.primary_key))
+    # A batch may reorder the changes, but not those of one key of the source.
+    window = f"({f'PARTITION BY {keys} ' if keys else ''}ORDER BY {row})"
+    text = f"""
+WITH _rows AS MATERIALIZED ({rows}),
+_nexts AS (
+  SELECT {row}, {kind}, LEAD({row}) OVER w AS _next, LEAD({kind}) OVER w AS _next_kind
+  FROM src WINDOW w AS {window}
+),
+_pairs AS (SELECT {row}, _next FROM _nexts WHERE {kind} = '-U' AND _next_kind = '+U')
+SELECT {outputs}, CASE WHEN p.{row} IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM _rows AS n WHERE n.{row} = p._next{_equal("n", "o", key)})
+  THEN '-D' ELSE o.{kind} END AS {kind}
+FROM _rows AS o LEFT JOIN _pairs AS p ON p.{row} = o.{row}
+ORDER BY {", ".join(f"o.{quote(name)}" for name in order)}"""
+    return text.strip()
+
+
+def _equal(one: str, other: str, columns: Sequence[str]) -> str:
+    return "".join(
+        f" AND {one}.{quote(name)} IS NOT DISTINCT FROM {other}.{quote(name)}" for name in columns
+    )

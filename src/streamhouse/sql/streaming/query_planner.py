@@ -13,19 +13,13 @@ from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.functions.expression_builders import column_of
 from streamhouse.sql.nesting_depth import limited_depth
+from streamhouse.sql.options.merge_functions import keeps_removals_apart
 from streamhouse.sql.plan import Column, Merging, Resolver, StreamQuery, StreamScan, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.view_expansion import inlined
-from streamhouse.sql.streaming import (
-    changing_rows,
-    group_by_check,
-    key_moves,
-    retraction,
-    row_number,
-    unpaired_retractions,
-)
+from streamhouse.sql.streaming import changing_rows, group_by_check, retraction, row_number
 from streamhouse.sql.streaming.current_watermark import source_watermarks
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
 from streamhouse.sql.streaming.output_rows import Part, output_rows
@@ -75,24 +69,14 @@ def plan_stream_queries(
     with line and column in the script.
     """
     with limited_depth(query):
-        return _analyzed(query, resolver, target, columns, fixed)
-
-
-def _analyzed(
-    query: Query,
-    resolver: Resolver,
-    target: TableInfo | None,
-    columns: tuple[str, ...],
-    fixed: Mapping[str, str],
-) -> list[StreamQuery]:
-    parsed = inlined(names.parse_query(query), resolver)
-    groups: dict[tuple[object, ...], list[StreamSelect]] = {}
-    for select in read_selects(parsed, resolver):
-        # What the parts of UNION ALL read: the source, with the options of its hint.
-        reads = select.source.name, tuple(sorted(select.options.items()))
-        groups.setdefault(reads, []).append(select)
-    analysis = _Analysis(parsed, resolver, target, columns, fixed)
-    return [analysis.query(group) for group in groups.values()]
+        parsed = inlined(names.parse_query(query), resolver)
+        groups: dict[tuple[object, ...], list[StreamSelect]] = {}
+        for select in read_selects(parsed, resolver):
+            # What the parts of UNION ALL read: the source, with the options of its hint.
+            reads = select.source.name, tuple(sorted(select.options.items()))
+            groups.setdefault(reads, []).append(select)
+        analysis = _Analysis(parsed, resolver, target, columns, fixed)
+        return [analysis.query(group) for group in groups.values()]
 
 
 @dataclass(frozen=True)
@@ -110,22 +94,21 @@ class _Analysis:
 
     def query(self, selects: list[StreamSelect]) -> StreamQuery:
         """The query of a SELECT, or of the parts of UNION ALL that read the same table."""
-        source, union = selects[0].source, len(selects) > 1
+        source, target, union = selects[0].source, self.target, len(selects) > 1
         for number, lookup in enumerate(each for part in selects for each in part.lookups):
             lookup.join = replace(lookup.join, relation=f"dim_{number}")
-        removes = source.changelog and unpaired_retractions.are_removals(self.target)
+        removes = target is not None and keeps_removals_apart(target.options) and source.changelog
         combined = removes or (union and not any(select.aggregates for select in selects))
         parts = [self._part(select, combined) for select in selects]
         if len({(part.row_kinds, *(c.type for c in part.columns)) for part in parts}) > 1:
-            reason = (
+            raise NotStreamedError(
                 "parts of UNION ALL over one table with other types, or only some with GROUP BY"
             )
-            raise NotStreamedError(reason)
         lookups = tuple(lookup for part in parts for lookup in part.lookups)
         misses = [generate(part.misses) for part in parts if part.misses is not None]
         grouped = any(part.merging.grouped for part in parts)
         upserts = dict.fromkeys(part.merging.upsert for part in parts if part.merging.upsert)
-        reorder_key = key_moves.reorder_key([part.top for part in parts if part.row_kinds])
+        reorder_key = changing_rows.reorder_key([part.top for part in parts if part.row_kinds])
         read = {name for part in parts for name in part.source_columns}
         read |= {*reorder_key, *(source.primary_key if removes else ())}
         listed = [column.name for column in source.columns if column.name in read]
@@ -236,7 +219,7 @@ class _Analysis:
                 *([part.watermarks] if part.watermarks else []),
             ]
             found = _hash(json.dumps(values))
-            moves = reorder_key and not key_moves.keeps_source_key(part.top)
+            moves = reorder_key and not changing_rows.keeps_source_key(part.top)
             prints.append(_hash(f"{found} reordered") if moves else found)
         if len(prints) == 1:
             return prints[0]

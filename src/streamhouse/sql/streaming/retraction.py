@@ -78,13 +78,11 @@ def _sign(node: exp.Expr, alias: str) -> None:
     parts = {"counted": node.this.copy(), "retracts": retracts(alias)}
     total = exp.Sum(this=filled(f"CASE {null}WHEN retracts THEN -1 ELSE 1 END", **parts))
     parent = node.parent
+    node.replace(total)
     if isinstance(parent, exp.Filter):
         # Over no rows SUM gives NULL, but COUNT gives 0.
-        node.replace(total)
         zero = exp.Literal.number(0)
         parent.replace(exp.Coalesce(this=parent.copy(), expressions=[zero]))
-    else:
-        node.replace(total)
 
 
 def _negated_if_retracted(value: exp.Expr, alias: str) -> exp.Expr:
@@ -120,13 +118,12 @@ def can_sign(script: Script, top: StreamSelect) -> bool:
             )
     if removes_records(target.options) or all(each.function != "sum" for each, _ in merged):
         return False
-    return all(each.in_key or _is_signable(each) for each in top.outputs)
-
-
-def _is_signable(each: OutputColumn) -> bool:
-    if each.function in ("sum", "last_non_null_value"):
-        return True
-    return each.ignores and each.function in _IGNORE_NULLS
+    return all(
+        each.in_key
+        or each.function in ("sum", "last_non_null_value")
+        or (each.ignores and each.function in _IGNORE_NULLS)
+        for each in top.outputs
+    )
 
 
 def sign_columns(items: list[exp.Expr], top: StreamSelect) -> list[exp.Expr]:

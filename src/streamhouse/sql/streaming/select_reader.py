@@ -111,19 +111,16 @@ class _Reader:
         if isinstance(tree, exp.SetOperation):
             found = [*self.selects(tree.this, ctes), *self.selects(tree.expression, ctes)]
             for each in found:
-                self._check_width(each, found[0])
+                if len(each.names) != len(found[0].names):
+                    message = (
+                        f"this part of UNION ALL returns {len(each.names)} column(s), the first "
+                        f"part {len(found[0].names)}: {', '.join(found[0].names)}"
+                    )
+                    raise node_errors.error(self._script, each.select, message)
                 each.names = list(found[0].names)
             return found
         assert isinstance(tree, exp.Select)
         return [self._select(tree, *source) for source in self._sources(tree, ctes)]
-
-    def _check_width(self, part: StreamSelect, first: StreamSelect) -> None:
-        if len(part.names) != len(first.names):
-            message = (
-                f"this part of UNION ALL returns {len(part.names)} column(s), the first part "
-                f"{len(first.names)}: {', '.join(first.names)}"
-            )
-            raise node_errors.error(self._script, part.select, message)
 
     def _sources(self, select: exp.Select, ctes: _Ctes) -> Iterator[tuple[StreamSelect, _Columns]]:
         """What FROM reads, as yet without clauses of the SELECT, and the columns of its alias."""

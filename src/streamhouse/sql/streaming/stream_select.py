@@ -1,8 +1,7 @@
 """A continuous SELECT over one source, with the expressions of its subqueries in place of names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
+from typing import Self
 
 from sqlglot import exp
 
@@ -63,7 +62,7 @@ class OutputColumn:
     ignores: bool = False
 
     @classmethod
-    def of(cls, column: Column, item: exp.Expr | None, target: TableInfo) -> OutputColumn:
+    def of(cls, column: Column, item: exp.Expr | None, target: TableInfo) -> Self:
         """A column of a target."""
         name, options = column.name, target.options
         orders = name in {*sequence_fields(options), *group_sequence_fields(options)}

@@ -92,11 +92,6 @@ class TaskOfRow:
         return pa.array(task_of_row == task)
 
 
-def needs_row_numbers(spec: QuerySpec) -> bool:
-    """Whether rows must keep their numbers: for sorting, or for the ids of pending rows."""
-    return spec.gathered or spec.retry is not None
-
-
 def first_row_number(task: int, split: int) -> int:
     """The number of a split's first row; row numbers increase through a batch."""
     if split >= 1 << SPLIT_BITS:

@@ -3,16 +3,14 @@
 The first step is the stream that Spark reads, the others are operations on its rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 
 from streamhouse.arrow_batches import gathered
 from streamhouse.paimon.storage.object_store.store_retries import retried, retried_task
@@ -23,7 +21,6 @@ from streamhouse.runtime.streaming.shuffle.blocks import (
     block_row,
     first_row_number,
     join_task_count,
-    needs_row_numbers,
     place_of,
 )
 from streamhouse.runtime.streaming.spark_data_source import RESULT_TYPE
@@ -35,10 +32,6 @@ from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun, ch
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
 from streamhouse.source import Offset
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _JOIN_ROWS = 8 * CHUNK_ROWS
 
@@ -60,7 +53,8 @@ def _blocks(run: TaskRun) -> Iterator[pa.RecordBatch]:
         first = src.column(ROW)[0].as_py()
         for task, numbers in tasks.shares(src, run.operator, index):
             block = src.take(pa.array(numbers - first))
-            if not needs_row_numbers(run.spec):
+            # For sorting, and for the ids of pending rows.
+            if not run.spec.gathered and run.spec.retry is None:
                 block = block.drop_columns([ROW])
             yield block_row(task, to_ipc(block), int(numbers[0]))
         rows += src.num_rows

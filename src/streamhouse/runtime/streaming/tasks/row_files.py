@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from streamhouse.machine import machine
 
-_SUFFIX = ".rows"
-
 
 @dataclass(frozen=True)
 class RowFiles:
@@ -36,10 +34,10 @@ class RowFiles:
 
         None if the task cannot write where the driver reads, or the disk takes no file.
         """
-        if not self._is_shared():
-            return None
-        path = self.folder / f"{uuid.uuid4().hex}{_SUFFIX}"
+        path = self.folder / f"{uuid.uuid4().hex}.rows"
         try:
+            if _identity(self.folder) != self.identity:
+                return None
             with pa.OSFile(str(path), "wb") as file:
                 write_ipc(rows, file)
         except OSError:
@@ -47,12 +45,6 @@ class RowFiles:
                 path.unlink()
             return None
         return path
-
-    def _is_shared(self) -> bool:
-        try:
-            return _identity(self.folder) == self.identity
-        except OSError:
-            return False
 
 
 def _identity(folder: Path) -> tuple[str, int, int, int]:

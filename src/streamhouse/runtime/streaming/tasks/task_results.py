@@ -1,12 +1,10 @@
 """What the tasks of a batch return to the driver."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -40,7 +38,7 @@ class TaskAttempt:
     repeated: bool
 
     @classmethod
-    def current(cls) -> TaskAttempt:
+    def current(cls) -> Self:
         """The attempt that runs in this thread."""
         context = TaskContext.get()
         return cls(uuid.uuid4().hex[:12], context is not None and context.attemptNumber() > 0)

@@ -17,7 +17,6 @@ from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
 from streamhouse.runtime.streaming.watermark import latest, watermark_before
-from streamhouse.source import Source
 
 CHUNK_ROWS = 262_144
 CHUNK_BYTES = 32 * 1024 * 1024
@@ -78,18 +77,14 @@ class TaskRun:
             for name, at in self.operator.watermarks(chunk).items():
                 self._watermarks[name] = latest(self._watermarks.get(name), at)
             yield chunk
-        self._take_bad_records(source)
+        bad_records, task, spec = source.bad_records(), self.task, self.spec
+        self._bad += bad_records.num_rows
+        if bad_records.num_rows and spec.dead_letters is not None:
+            name = ".".join(spec.query.source.name[1:])
+            rows = rows_of(bad_records, name, task.now_ms, spec.query_id, task.batch)
+            self._bad_records.append(rows)
         if not self.task.share:
             self._changes.update(source.changes_read())
-
-    def _take_bad_records(self, source: Source) -> None:
-        """Collect the records that the source has left out."""
-        bad_records = source.bad_records()
-        self._bad += bad_records.num_rows
-        if bad_records.num_rows and self.spec.dead_letters is not None:
-            name = ".".join(self.spec.query.source.name[1:])
-            task, query_id = self.task, self.spec.query_id
-            self._bad_records.append(rows_of(bad_records, name, task.now_ms, query_id, task.batch))
 
     def write(self, tables: Iterable[pa.Table]) -> list[tuple[str, Message]]:
         """Write rows of the target; returns its name with each message, none without rows."""

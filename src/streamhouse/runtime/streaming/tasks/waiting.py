@@ -155,8 +155,8 @@ class Waiting:
         found = self._as_source(rows)
         kinds = pc.is_in(found.column(ROW_KIND), value_set=_RETRACTIONS).to_pylist()
         ids = rows.column(pending.ROW_ID).to_pylist()
-        for key, *row in zip(self._keys(found), ids, kinds, strict=True):
-            self._queues.setdefault(key, []).append((row[0], row[1]))
+        for key, row_id, retracts in zip(self._keys(found), ids, kinds, strict=True):
+            self._queues.setdefault(key, []).append((row_id, retracts))
 
     def _keys(self, src: pa.Table) -> list[Hashable]:
         """The key of each row: the source's primary key, or else all its columns."""

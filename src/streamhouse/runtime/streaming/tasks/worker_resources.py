@@ -1,7 +1,5 @@
 """What a worker process keeps open for a query between batches."""
 
-from __future__ import annotations
-
 import os
 from functools import cached_property
 
@@ -13,8 +11,6 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.source import Source
-
-_open: dict[tuple[int, str], WorkerResources] = {}
 
 
 class WorkerResources:
@@ -61,6 +57,9 @@ class WorkerResources:
             self.dimensions.close()
         if "source" in vars(self):
             self.source.close()
+
+
+_open: dict[tuple[int, str], WorkerResources] = {}
 
 
 def resources_of(spec: QuerySpec) -> WorkerResources:
