@@ -171,11 +171,6 @@ class Aggregate(Unary):
         (name, least, source), *others = [*steps, ("", False, 0)]
         return Leading(name, least) if name and not source and len(others) == 1 else None
 
-    @property
-    def _grouped(self) -> str:
-        by = ", ".join(str(n + 1) for n in range(len(self.by)))
-        return f" GROUP BY {by}" if by else ""
-
     def _lost(self, delta: str, result: str) -> str:
         """The keys of the groups of which an extreme leaves and none like it enters."""
         items, tests = [keys([item.sql for item in self.by])], []
@@ -186,9 +181,11 @@ class Aggregate(Unary):
             worse = f"_c._u{n} {'>' if step.least else '<'} {old}"
             tests.append(f"_c._d{n} = {old} AND (_c._u{n} IS NULL OR {worse})")
         found = ", ".join(f"_c._k{n}" for n in range(len(self.by))) or "1 AS _k"
+        places = ", ".join(str(n + 1) for n in range(len(self.by)))
+        grouped = f" GROUP BY {places}" if places else ""
         return (
             f"SELECT {found} FROM (SELECT {', '.join(items)} FROM {delta} AS {INPUT}"
-            f"{self._grouped}) AS _c JOIN {result} AS {INPUT} "
+            f"{grouped}) AS _c JOIN {result} AS {INPUT} "
             f"ON {same_keys(self._names, '_c') or 'true'} WHERE {' OR '.join(tests)}"
         )
 

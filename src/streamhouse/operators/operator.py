@@ -42,8 +42,6 @@ RESULT = -1
 OLD_NOW = "old_now"
 """The DuckDB variable of the time of the old rows, as `now` is that of the new rows."""
 
-_TIME = "the time passes"
-
 Key: TypeAlias = frozenset[str]
 """Columns that no two rows have alike, null being a value; empty: there is at most one row."""
 
@@ -251,7 +249,7 @@ class Operator(ABC):
     def recomputed(self) -> str:
         """Why any change touches the whole result; empty if it does not."""
         if self.timed:
-            return _TIME
+            return "the time passes"
         if self.ordered or self.partitions is not None:
             return self.ordered
         return "any row of its input may concern all others"

@@ -1,10 +1,9 @@
 """Projection: columns computed from each row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 from streamhouse.operators.operator import INPUT, WEIGHT, Emits, Key, Linear, plain
 from streamhouse.sql.expressions.binder import quote
@@ -24,7 +23,7 @@ class Item:
     not_null_if: Key | None = None
 
     @classmethod
-    def of(cls, column: str, name: str = "", alias: str = INPUT) -> Item:
+    def of(cls, column: str, name: str = "", alias: str = INPUT) -> Self:
         """A plain column of the input."""
         return cls(name or column, f"{alias}.{quote(column)}", column, frozenset([column]))
 

@@ -57,17 +57,13 @@ class SetOperation(Binary):
     def loses(self) -> str:
         return f"{self.kind} loses a row when its right side gets it"
 
-    @cached_property
-    def _casts(self) -> list[str]:
-        """The type of each column, to which DuckDB converts those of both inputs."""
-        return list(self.types.values())
-
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...]:
+        # DuckDB converts the columns of both inputs to the types of the result.
         return tuple(
             tuple(
                 f"CAST({alias}.{quote(name)} AS {kind})"
-                for name, kind in zip(side.columns, self._casts, strict=True)
+                for name, kind in zip(side.columns, self.types.values(), strict=True)
             )
             for alias, side in ((LEFT, self.left), (RIGHT, self.right))
         )

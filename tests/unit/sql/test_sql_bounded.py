@@ -159,7 +159,7 @@ ERRORS = [
         "INSERT INTO plain (contry) VALUES ('a')",
         1,
         36,
-        "table default.plain: 'contry' does not exist; did you mean 'country'?",
+        "table default.plain has no column 'contry'; did you mean 'country'?",
     ),
     ("SELECT id FROM customers FOR SYSTEM_TIME AS OF id", 1, 26, "FOR SYSTEM_TIME AS OF takes"),
     ("SELECT id FROM customers FOR SYSTEM_TIME AS OF", 1, 26, "AS OF needs a constant time"),

@@ -16,6 +16,7 @@ from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from streamhouse.duckdb_engine import THREADS, Limits
+from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError
 from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.incremental import IncrementalRefresh
@@ -23,7 +24,7 @@ from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.spark_data_source import SPEC
 from streamhouse.runtime.views.incremental import compiled, unsuitable
 from streamhouse.runtime.views.inputs import MEMORY, NICENESS, ViewInputs, opened_alone
-from streamhouse.runtime.views.shared_rows import building, shared_rows
+from streamhouse.runtime.views.shared_rows import shared_rows
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest
@@ -44,7 +45,8 @@ def build(spec: ViewSpec, offset: Offset) -> None:
     """
     tree, store = compiled(spec), spec.open_store(segments=False)
     if not unsuitable(spec, store, tree, offset):
-        with building(store):
+        # What another view of the same checkpoints builds can be shared once it is done.
+        with locked(store.folder.parents[1]):
             _build(spec, tree, store, offset)
 
 

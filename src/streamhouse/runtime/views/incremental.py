@@ -5,8 +5,6 @@ earlier batch than the last one, the changes since then are applied to them firs
 batch recomputes the view.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import math
@@ -16,8 +14,9 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from streamhouse.duckdb_connection import LastingConnection
@@ -45,9 +44,6 @@ from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest, Segments
 from streamhouse.state.segment import StateError
 from streamhouse.state.store import StateStore
-
-if TYPE_CHECKING:
-    import duckdb
 
 log = logging.getLogger("streamhouse.views")
 SMALL_ROWS = 50_000
@@ -231,7 +227,10 @@ class IncrementalView:
     def _check_extent(self, kept: Manifest | None) -> None:
         """Raise `UnsuitableError` if recomputing the view is faster than using what is kept."""
         end = self._task.end
-        changed, rows = _extent(self._spec, end if kept is None else kept.kept_at, end)
+        old, new = (end if kept is None else kept.kept_at)["vector"], end["vector"]
+        tables = self._spec.tables.items()
+        extents = [extent(address.follow(), old[key], new[key]) for key, address in tables]
+        changed, rows = sum(each[0] for each in extents), sum(each[1] for each in extents)
         if kept is None:
             seconds = _recomputes[self._spec.fingerprint]
             fast = len(seconds) < _SEEN_RECOMPUTES or min(seconds) < FAST_S
@@ -347,18 +346,9 @@ def unsuitable(spec: ViewSpec, store: StateStore, tree: CompiledTree, end: Offse
     return reason if reason or spec.strategy != "auto" else whole_reason(tree.root)
 
 
-def _extent(spec: ViewSpec, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[float, int]:
-    """How many records of the inputs have changed between two offsets, and how many there are."""
-    changed, rows = 0.0, 0
-    for key, address in spec.tables.items():
-        first, last = (int(each["vector"][key]["snapshot"]) for each in (start, end))
-        of_table = extent(address.follow(), first, last)
-        changed, rows = changed + of_table[0], rows + of_table[1]
-    return changed, rows
-
-
-def extent(table: Table, first: int, last: int) -> tuple[float, int]:
-    """How many records of a table have changed between two snapshots, and how many there are."""
+def extent(table: Table, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[float, int]:
+    """How many records of a table have changed between two positions, and how many there are."""
+    first, last = int(start["snapshot"]), int(end["snapshot"])
     newest = table.snapshots.find(last) if last else None
     rows = 0 if newest is None else newest.total_record_count or 0
     if first and last - first > MOST_SNAPSHOTS:

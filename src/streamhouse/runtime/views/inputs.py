@@ -1,13 +1,12 @@
 """Reads the inputs of a view's refresh at the snapshots of its offset."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+import duckdb
 import pyarrow as pa
 
 from streamhouse.arrow_batches import read_ahead
@@ -22,9 +21,6 @@ from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
-
-if TYPE_CHECKING:
-    import duckdb
 
 MEMORY = "160MB"
 """What DuckDB uses for kept rows before it spills to files."""

@@ -1,13 +1,11 @@
 """Changes of rows in windows that the watermark has closed: found in tasks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,9 +33,6 @@ from streamhouse.source import Offset
 from streamhouse.sql.batch.closed_windows import KINDS, between, late_table
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import BoundedScan, Column
-
-if TYPE_CHECKING:
-    import duckdb
 
 REASON = "its window was closed by the watermark"
 COLUMNS = (
@@ -161,17 +156,13 @@ class LateChanges:
             f"'{self._spec.query_id}' AS _query"
         )
 
-    @contextmanager
-    def _opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _opened(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         """A database with the changed rows, and the keys of all that changed."""
-        query = self._late.query
+        query, limits = self._late.query, Limits(memory=MEMORY)
         more = {f"{_OLD}{scan.relation}": self._old(scan) for scan in query.scans}
         if self._changed is not None and self._changed.keys is not None:
             more[_KEYS] = batches_of(self._changed.keys)
-        with opened(
-            query, self._new, Limits(memory=MEMORY), now_ms=NOW_MS, more=more
-        ) as connection:
-            yield connection
+        return opened(query, self._new, limits, now_ms=NOW_MS, more=more)
 
     @cached_property
     def _changed(self) -> SourceChange | None:
@@ -182,12 +173,8 @@ class LateChanges:
             return None
         if not {*address.planned().primary_key} <= {*scan.columns}:
             return None
-        offsets = self._task.start, self._task.end
-        return known_change(scan, address, *(self._position(each, address) for each in offsets))
-
-    def _position(self, offset: Offset, address: TableAddress) -> dict[str, Any]:
-        position: dict[str, Any] = offset["vector"][table_key(address)]
-        return position
+        vectors = self._task.start["vector"], self._task.end["vector"]
+        return known_change(scan, address, *(each[table_key(address)] for each in vectors))
 
     def _old_relation(self, name: re.Match[str]) -> str:
         """The rows of a scan before the batch: of all keys, or of those that have changed."""
@@ -220,7 +207,7 @@ class LateChanges:
         address = self._spec.address(scan)
         if address is None:
             return
-        position, table = self._position(self._task.start, address), address.open()
+        position, table = self._task.start["vector"][table_key(address)], address.open()
         number = int(position["snapshot"])
         if position["table"] != Identity(table).digest or (
             number and table.snapshots.find(number) is None

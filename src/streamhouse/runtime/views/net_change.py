@@ -69,12 +69,10 @@ def net_change(
 
 def _is_read_alike(table: Table, planned: Table, columns: Sequence[str]) -> bool:
     """Whether no later version of a table's schema changes how its columns are read."""
-    names = name_mapping(table, planned.schema_id, columns)
-    found = {name: new for name, new in names.items() if new is not None}
+    now, before = table.arrow_schema, planned.arrow_schema
+    names = name_mapping(table, planned.schema_id, columns).items()
     return table.options == planned.options and all(
-        name in found
-        and table.arrow_schema.field(found[name]).type == planned.arrow_schema.field(name).type
-        for name in columns
+        new is not None and now.field(new).type == before.field(name).type for name, new in names
     )
 
 

@@ -6,16 +6,14 @@ have been closed before without it. So sessions that were closed never change, a
 rows and the late ones: nothing else need be known of former batches.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+import duckdb
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, Limits, opened
@@ -32,9 +30,6 @@ from streamhouse.sql.batch.closed_windows import FOREVER, KINDS, between, late_t
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.parser.windowed_rows import BEGIN, KEY, MOMENT, UNTIL
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
-
-if TYPE_CHECKING:
-    import duckdb
 
 _OLD = "before_"
 _KEYS = rf"{re.escape(KEY)}\d+"

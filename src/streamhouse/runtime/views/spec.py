@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec
@@ -60,6 +60,11 @@ class ViewSpec:
     idle_ms: Mapping[str, int] = field(default_factory=dict)
     lateness_ms: int = 0
     state_ttl_ms: int = 0
+
+    planner: ClassVar = "streamhouse.runtime.views.planner:ViewPlanner"
+    task: ClassVar = "streamhouse.runtime.views.task:run"
+    lookup_journal: ClassVar = None
+    """A view looks nothing up."""
 
     def final_at(self, offset: Offset) -> int | None:
         """The watermark by which windows do not change any more (epoch ms); None: none is final.
@@ -150,11 +155,6 @@ class ViewSpec:
         return SinkSpec("paimon", {}, columns, self.target, commutes=keyless).open()
 
     @property
-    def lookup_journal(self) -> None:
-        """None: a view looks nothing up."""
-        return None
-
-    @property
     def auxiliary_tables(self) -> tuple[TableAddress, ...]:
         """The tables of late rows; a view's state is its own table."""
         return tuple({at.identifier: at for at in self.late}.values())
@@ -178,14 +178,6 @@ class ViewSpec:
                 **({"zone": self.plan.zone} if self.plan.zone != UTC else {}),
             }
         )
-
-    @property
-    def planner(self) -> str:
-        return "streamhouse.runtime.views.planner:ViewPlanner"
-
-    @property
-    def task(self) -> str:
-        return "streamhouse.runtime.views.task:run"
 
 
 def table_key(address: TableAddress) -> str:

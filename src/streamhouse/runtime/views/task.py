@@ -45,7 +45,6 @@ from streamhouse.runtime.views.watermarks import of_later_windows
 from streamhouse.source import Offset, of_kind
 from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.sql.parser.windowed_rows import VERSIONS
-from streamhouse.sql.plan import BoundedQuery
 from streamhouse.state.segment import StateError
 
 log = logging.getLogger("streamhouse.views")
@@ -233,7 +232,11 @@ class RefreshTask:
         spec, (start, end) = self._spec, (self._known.start, self._task.end)
         if not start or start.get("replays") == end.get("replays"):
             return
-        query = self._of_final(end["replays"][-1]["final"])
+        windows = spec.plan.windows
+        assert windows is not None and windows.seen is not None
+        # The query of the windows that were final, without late rows.
+        sql = between(windows.seen.sql, None, end["replays"][-1]["final"])
+        query = replace(windows.seen, sql=sql)
         recompute = Recompute(replace(spec.plan, query=query))
 
         def without_late(replays: Offset) -> Scanner:
@@ -245,12 +248,6 @@ class RefreshTask:
 
         tables = without_late({"replays": end["replays"]})
         yield from recompute.changes(tables, NOW_MS, (table.arrow_schema, kept))
-
-    def _of_final(self, final: int) -> BoundedQuery:
-        """The query of the windows that were final at a watermark, without late rows."""
-        windows = self._spec.plan.windows
-        assert windows is not None and windows.seen is not None
-        return replace(windows.seen, sql=between(windows.seen.sql, None, final))
 
     def _of_windows(self, before: int | None, after: int | None) -> Recompute:
         query = self._spec.plan.query

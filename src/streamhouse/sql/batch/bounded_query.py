@@ -1,7 +1,5 @@
 """Analysis of a bounded query: any SELECT or VALUES over tables as of one point in time each."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -67,11 +65,6 @@ class _Scans:
         """The primary keys of their tables."""
         return {name: scan.table.primary_key for name, scan in self.tables.items()}
 
-    @property
-    def declared(self) -> timestamp_digits.Declared:
-        """The types of their columns with times, with their precisions."""
-        return {name: timestamp_digits.of_table(scan.table) for name, scan in self.tables.items()}
-
     def plan(self, tree: exp.Expr) -> tuple[BoundedScan, ...]:
         """The scans, with the columns that a tree reads: at least one."""
         scans, read = [], names.columns_read([tree])
@@ -80,72 +73,6 @@ class _Scans:
             used = tuple(column for column in columns if column in read.get(name, ()))
             scans.append(dataclasses.replace(scan, columns=used or (columns[0],)))
         return tuple(scans)
-
-
-def analyze_bounded(
-    query: Query,
-    resolver: Resolver,
-    target: TableInfo | None = None,
-    columns: tuple[str, ...] = (),
-) -> BoundedQuery:
-    """Compile a SELECT or VALUES to DuckDB SQL over `scan_0`, `scan_1`, …, one per table reference.
-
-    With a `target` (and an INSERT's column list) the output is the target's columns in order.
-    Raises `SqlError` and `UnsupportedSqlError` with line and column. The SQL takes the time of the
-    query from `getvariable('now')`, or from the clock if that is not set. The DuckDB session must
-    have the time zone UTC, whatever the zone of the resolver's session is.
-    """
-    with limited_depth(query):
-        analyzed = None if query.rows is None else _analyze_rows(query, resolver)
-        if analyzed is None:
-            parsed = names.parse_query(query)
-            analyzed = analyze_tree(parsed, query_tree(parsed), resolver)
-            total_order.complete(analyzed.tree, keys=analyzed.scans.keys)
-        if target is None:
-            return analyzed.plan()
-        return planned_into(analyzed, target, columns)[1]
-
-
-def analyze_select(query: Query, resolver: Resolver, refusal: str) -> Analyzed:
-    """Analyze the query of a statement that needs a SELECT; for VALUES `refusal` is the error."""
-    parsed = names.parse_query(query)
-    if not isinstance(parsed.tree, exp.Query):
-        raise node_errors.unsupported(parsed.script, parsed.tree, refusal)
-    with limited_depth(query):
-        return analyze_tree(parsed, parsed.tree.copy(), resolver)
-
-
-def query_tree(parsed: Parsed) -> exp.Query:
-    """The tree of a query, that of VALUES as a SELECT; `UnsupportedSqlError` for anything else."""
-    tree, plain = parsed.tree, parsed.tree.unnest()
-    tree = row_comparisons.of_values(plain) if isinstance(plain, exp.Values) else tree
-    if not isinstance(tree, exp.Query):
-        raise node_errors.unsupported(parsed.script, tree, "a query must be SELECT, WITH or VALUES")
-    return tree
-
-
-def planned_into(
-    analyzed: Analyzed, target: TableInfo, columns: tuple[str, ...] = ()
-) -> tuple[exp.Query, BoundedQuery]:
-    """The tree and the plan of an analyzed query with the target's columns as output."""
-    final = _into_target(
-        analyzed.parsed, analyzed.tree, target, columns, analyzed.output, analyzed.types
-    )
-    output = [column.name for column in target.columns]
-    keys = tuple(at for at, name in enumerate(output) if name in (target.primary_key or output[:3]))
-    return final, dataclasses.replace(analyzed.plan(final, output), keys=keys)
-
-
-def _analyze_rows(query: Query, resolver: Resolver) -> Analyzed | None:
-    """Analyze a long VALUES list by one cell of each form; None if every row must be analyzed."""
-    assert query.rows is not None
-    parsed = literal_insert.parse_rows(query)
-    assert isinstance(parsed.tree, exp.Values)
-    analyzed = analyze_tree(parsed, row_comparisons.of_values(parsed.tree), resolver)
-    if not literal_insert.replace_values(analyzed.tree, query.rows):
-        return None
-    analyzed.scans.rows = query.rows
-    return analyzed
 
 
 @dataclass
@@ -200,6 +127,70 @@ class Analyzed:
         )
 
 
+def analyze_bounded(
+    query: Query,
+    resolver: Resolver,
+    target: TableInfo | None = None,
+    columns: tuple[str, ...] = (),
+) -> BoundedQuery:
+    """Compile a SELECT or VALUES to DuckDB SQL over `scan_0`, `scan_1`, …, one per table reference.
+
+    With a `target` (and an INSERT's column list) the output is the target's columns in order.
+    Raises `SqlError` and `UnsupportedSqlError` with line and column. The SQL takes the time of the
+    query from `getvariable('now')`, or from the clock if that is not set. The DuckDB session must
+    have the time zone UTC, whatever the zone of the resolver's session is.
+    """
+    with limited_depth(query):
+        analyzed = None if query.rows is None else _analyze_rows(query, resolver)
+        if analyzed is None:
+            parsed = names.parse_query(query)
+            analyzed = analyze_tree(parsed, query_tree(parsed), resolver)
+            total_order.complete(analyzed.tree, keys=analyzed.scans.keys)
+        if target is None:
+            return analyzed.plan()
+        return planned_into(analyzed, target, columns)[1]
+
+
+def analyze_select(query: Query, resolver: Resolver, refusal: str) -> Analyzed:
+    """Analyze the query of a statement that needs a SELECT; for VALUES `refusal` is the error."""
+    parsed = names.parse_query(query)
+    if not isinstance(parsed.tree, exp.Query):
+        raise node_errors.unsupported(parsed.script, parsed.tree, refusal)
+    with limited_depth(query):
+        return analyze_tree(parsed, parsed.tree.copy(), resolver)
+
+
+def query_tree(parsed: Parsed) -> exp.Query:
+    """The tree of a query, that of VALUES as a SELECT; `UnsupportedSqlError` for anything else."""
+    tree, plain = parsed.tree, parsed.tree.unnest()
+    tree = row_comparisons.of_values(plain) if isinstance(plain, exp.Values) else tree
+    if not isinstance(tree, exp.Query):
+        raise node_errors.unsupported(parsed.script, tree, "a query must be SELECT, WITH or VALUES")
+    return tree
+
+
+def planned_into(
+    analyzed: Analyzed, target: TableInfo, columns: tuple[str, ...] = ()
+) -> tuple[exp.Query, BoundedQuery]:
+    """The tree and the plan of an analyzed query with the target's columns as output."""
+    final = _into_target(analyzed, target, columns)
+    output = [column.name for column in target.columns]
+    keys = tuple(at for at, name in enumerate(output) if name in (target.primary_key or output[:3]))
+    return final, dataclasses.replace(analyzed.plan(final, output), keys=keys)
+
+
+def _analyze_rows(query: Query, resolver: Resolver) -> Analyzed | None:
+    """Analyze a long VALUES list by one cell of each form; None if every row must be analyzed."""
+    assert query.rows is not None
+    parsed = literal_insert.parse_rows(query)
+    assert isinstance(parsed.tree, exp.Values)
+    analyzed = analyze_tree(parsed, row_comparisons.of_values(parsed.tree), resolver)
+    if not literal_insert.replace_values(analyzed.tree, query.rows):
+        return None
+    analyzed.scans.rows = query.rows
+    return analyzed
+
+
 def analyze_tree(
     parsed: Parsed, tree: exp.Query, resolver: Resolver, first: TableInfo | None = None
 ) -> Analyzed:
@@ -215,7 +206,10 @@ def analyze_tree(
         check_stored_times(parsed.script, named)
         joins_in_time.rewrite(parsed.script, named, scans.relations)
         row_comparisons.rows_in_correlated_queries(named)
-        lowered = lowering.lower(parsed.script, named, scans.relations, True, scans.declared, zone)
+        declared = {
+            name: timestamp_digits.of_table(scan.table) for name, scan in scans.tables.items()
+        }
+        lowered = lowering.lower(parsed.script, named, scans.relations, True, declared, zone)
         aggregates.compensate(lowered)
         _write_conditions(parsed, lowered)
         final = pushdown_projections(lowered)
@@ -412,30 +406,19 @@ def bound(
         raise node_errors.error(script, node, str(failure), refusal(failure)) from None
 
 
-def _into_target(
-    parsed: Parsed,
-    tree: exp.Query,
-    target: TableInfo,
-    insert_columns: tuple[str, ...],
-    output: list[str],
-    types: list[str],
-) -> exp.Query:
+def _into_target(analyzed: Analyzed, target: TableInfo, columns: tuple[str, ...]) -> exp.Query:
     """The query's columns in the target's order and types; NULL for columns it does not give."""
-    node = parsed.tree
-    _widen(tree)
+    script, node = analyzed.parsed.script, analyzed.parsed.tree
+    tree, output, types = analyzed.tree, analyzed.output, analyzed.types
+    # A sum that fills a column may exceed its argument's type; the column's type limits it.
+    for item in tree.expressions if isinstance(tree, exp.Select) else ():
+        item.unalias().replace(aggregates.widened(item.unalias()))
     items: list[exp.Expr] = []
-    mapped = targets.column_mappings(parsed.script, node, target, insert_columns, len(output))
-    for column, index in mapped:
+    for column, index in targets.column_mappings(script, node, target, columns, len(output)):
         if index is None:
             item = targets.cast_to(exp.Null(), "STRING", column.type)
         else:
             made = column_of("made", output[index])
-            item = targets.converted(parsed.script, node, made, types[index], column)
+            item = targets.converted(script, node, made, types[index], column)
         items.append(exp.alias_(item, quoted(column.name)))
     return exp.Select(expressions=items, from_=exp.From(this=derived(tree, "made")))
-
-
-def _widen(tree: exp.Query) -> None:
-    """Let a sum that fills a column exceed its argument's type; the column's type limits it."""
-    for item in tree.expressions if isinstance(tree, exp.Select) else ():
-        item.unalias().replace(aggregates.widened(item.unalias()))

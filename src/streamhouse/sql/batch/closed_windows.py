@@ -37,7 +37,7 @@ from streamhouse.sql.parser.windowed_rows import (
     source_rows,
     windowed_time,
 )  # fmt: skip
-from streamhouse.sql.select_parts import conjuncts, derived, rows_of
+from streamhouse.sql.select_parts import conjuncts, derived, rows_of, with_queries
 
 BEFORE, AFTER = "watermark_before", "watermark_after"
 """The DuckDB variables of the watermark before a batch and after it."""
@@ -139,10 +139,6 @@ def _closed(moment: exp.Expr, since: bool = True) -> exp.Expr:
     return exp.and_(before, closed) if since else closed
 
 
-def _is_session(select: exp.Select) -> bool:
-    return bool(select.meta[WINDOWED].kind == "SESSION")
-
-
 def _limit(select: exp.Select) -> None:
     """Let scans skip files without times of windows that a batch closes."""
     source, window = source_rows(select), select.meta[WINDOWED]
@@ -197,7 +193,7 @@ def sessions(tree: exp.Query) -> Iterator[exp.Query | None]:
     None for other windows. The columns are those of `late`, and those of the sessions.
     """
     for place, select in enumerate(windows(tree)):
-        if not _is_session(select):
+        if select.meta[WINDOWED].kind != "SESSION":
             yield None
             continue
         rows = select.copy()
@@ -207,9 +203,7 @@ def sessions(tree: exp.Query) -> Iterator[exp.Query | None]:
 
 def _with_queries(tree: exp.Query, query: exp.Select) -> exp.Select:
     """A part of a tree as a query, with the WITH queries of the tree."""
-    with_ = tree.args.get("with_")
-    if with_ is not None:
-        query.set("with_", with_.copy())
+    query.set("with_", with_queries(tree))
     return query
 
 
@@ -220,7 +214,7 @@ def late(tree: exp.Query) -> Iterator[exp.Query]:
     `single_sessions`.
     """
     for select in windows(tree):
-        if _is_session(select):
+        if select.meta[WINDOWED].kind == "SESSION":
             yield _with_queries(tree, single_sessions(select))
             continue
         alias, terms = (_ALIAS, []) if AT in select.meta else _filters(select)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import Token
 
-from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
@@ -16,7 +16,7 @@ from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import ROW, Column, DmlQuery, Resolver, TableInfo
 from streamhouse.sql.resolution import insert_target as targets
-from streamhouse.sql.resolution.columns import Parsed, resolve_table
+from streamhouse.sql.resolution.columns import Parsed, reserved, resolve_table
 from streamhouse.sql.select_parts import derived, rows_of
 from streamhouse.sql.syntax import DmlStatement
 
@@ -52,14 +52,15 @@ class _Analysis:
 
     def plan(self) -> DmlQuery:
         names = [column.name for column in self._target.columns]
-        self._check_names(names, self._parts.target)
+        reserved(self._script, names, self._parts.target, _RESERVED)
         if self._parts.source is not None:
             self._analyze_source(self._parts.source)
         for number, clause in enumerate(self._parts.clauses):
             self._add_clause(number, clause)
-        analyzed = analyze_tree(
-            self._parsed(self._wide()), self._wide(), self._resolver, self._marked
-        )
+        # The target has an additional column that numbers its rows.
+        columns = (*self._target.columns, Column(ROW, "BIGINT"))
+        numbered = dataclasses.replace(self._target, columns=columns)
+        analyzed = self._analyzed(self._wide(), numbered)
         return DmlQuery(
             self._target,
             dataclasses.replace(
@@ -76,19 +77,9 @@ class _Analysis:
             self._parts.source is not None,
         )
 
-    @property
-    def _marked(self) -> TableInfo:
-        """The target with the additional column that numbers its rows."""
-        columns = (*self._target.columns, Column(ROW, "BIGINT"))
-        return dataclasses.replace(self._target, columns=columns)
-
-    def _parsed(self, tree: exp.Expr) -> Parsed:
-        return Parsed(self._script, tree, "")
-
-    def _check_names(self, names: list[str], node: exp.Expr) -> None:
-        for name in names:
-            if name in _RESERVED:
-                raise self._error(node, f"'{name}' is a reserved name; rename the column")
+    def _analyzed(self, tree: exp.Select, first: TableInfo | None = None) -> Analyzed:
+        parsed = Parsed(self._script, tree, "")
+        return analyze_tree(parsed, tree.copy(), self._resolver, first)
 
     def _analyze_source(self, source: exp.Expr) -> None:
         self._source_alias = source.alias_or_name
@@ -98,14 +89,18 @@ class _Analysis:
             raise self._error(
                 source, f"target and source are both named '{self._alias}'; write AS after one"
             )
-        select = rows_of(source.copy())
-        analyzed = analyze_tree(self._parsed(select), select, self._resolver)
+        analyzed = self._analyzed(rows_of(source.copy()))
         self._source_columns = analyzed.output
-        self._check_names(analyzed.output, source)
+        reserved(self._script, analyzed.output, source, _RESERVED)
 
     def _add_clause(self, number: int, clause: Clause) -> None:
         """Add a clause's condition and values to the items of the wide query."""
-        values = self._star(clause) if clause.star else self._assigned(clause)
+        if clause.star:
+            values = self._star(clause)
+        elif clause.action == "insert":
+            values = self._inserted(clause)
+        else:
+            values = self._updated(clause)
         condition = [] if clause.condition is None else [(_CONDITION, clause.condition)]
         for name, node in chain(condition, values):
             self._check_scope(clause, node)
@@ -114,77 +109,58 @@ class _Analysis:
 
     def _star(self, clause: Clause) -> Iterator[tuple[str, exp.Expr]]:
         """The columns that `*` gives values, each with that of the source."""
-        start, end = clause.place.start, clause.place.end + 1
         for column in self._target.columns:
             if clause.action == "update" and column.name in self._target.primary_key:
                 continue
             if column.name not in self._source_columns:
-                raise self._script.error(
-                    f"* takes each column of the target from the source, but "
-                    f"'{self._source_alias}' has no '{column.name}'; name the columns",
-                    start,
-                    end,
+                message = (
+                    "* takes each column of the target from the source, but "
+                    f"'{self._source_alias}' has no '{column.name}'; name the columns"
                 )
+                raise self._error_at(clause.place, message)
             node = column_of(self._source_alias, column.name)
-            node.this.meta.update({"start": start, "end": end - 1})
+            node.this.meta.update({"start": clause.place.start, "end": clause.place.end})
             yield column.name, node
 
-    def _assigned(self, clause: Clause) -> Iterator[tuple[str, exp.Expr]]:
-        """The columns that a clause names, each with its value."""
-        if clause.action == "insert":
-            yield from self._inserted(clause)
-        for token, node in clause.assignments if clause.action == "update" else ():
-            self._check_settable(token.text, token.start, token.end + 1)
-            yield token.text, node
-
     def _inserted(self, clause: Clause) -> Iterator[tuple[str, exp.Expr]]:
+        """The columns of an INSERT, each with its value."""
         columns = [column.name for column in self._target.columns]
         names = [token.text for token, _ in clause.assignments if token.text] or columns
         first_token = clause.assignments[0][0]
         if len(names) != len(clause.assignments):
-            raise self._script.error(
+            message = (
                 f"{len(clause.assignments)} value(s) are given, but "
-                f"{targets.dotted(self._target)} has {len(names)} columns: {', '.join(names)}",
-                first_token.start,
+                f"{targets.dotted(self._target)} has {len(names)} columns: {', '.join(names)}"
             )
+            raise self._error_at(first_token, message)
         for name, (token, node) in zip(names, clause.assignments, strict=True):
             if name not in columns:
-                raise self._no_column(name, token.start, token.end + 1)
+                raise self._not_written(token)
             yield name, node
         for key in self._target.primary_key:
             if key not in names:
-                raise self._script.error(
-                    f"INSERT has no value for primary key column '{key}'", clause.place.start
-                )
+                message = f"INSERT has no value for primary key column '{key}'"
+                raise self._error_at(clause.place, message)
 
-    def _check_settable(self, name: str, start: int, end: int) -> None:
-        if all(column.name != name for column in self._target.columns):
-            raise self._no_column(name, start, end)
-        if name in self._target.primary_key:
-            raise self._script.error(
-                f"'{name}' is a primary key column and cannot be changed; DELETE the row and "
-                "INSERT another",
-                start,
-                end,
-            )
-        if self._target.primary_key and name in self._target.partitioned_by:
-            repeatable = set(self._target.partitioned_by).isdisjoint(self._target.primary_key)
-            alternative = (
-                "INSERT the row again" if repeatable else "DELETE the row and INSERT another"
-            )
-            raise self._script.error(
-                f"'{name}' is a partition key and cannot be changed by UPDATE; {alternative}",
-                start,
-                end,
-            )
+    def _updated(self, clause: Clause) -> Iterator[tuple[str, exp.Expr]]:
+        """The columns that SET names, each with its value; none of a DELETE."""
+        keys, partitions = self._target.primary_key, self._target.partitioned_by
+        another = "DELETE the row and INSERT another"
+        for token, node in clause.assignments:
+            name = token.text
+            if all(column.name != name for column in self._target.columns):
+                raise self._not_written(token)
+            if name in keys:
+                message = f"'{name}' is a primary key column and cannot be changed; {another}"
+                raise self._error_at(token, message)
+            if keys and name in partitions:
+                instead = "INSERT the row again" if set(partitions).isdisjoint(keys) else another
+                message = f"'{name}' is a partition key and cannot be changed by UPDATE; {instead}"
+                raise self._error_at(token, message)
+            yield name, node
 
-    def _no_column(self, name: str, start: int, end: int) -> SqlError:
-        if any(column.name == name for column in self._target.computed):
-            message = f"{targets.dotted(self._target)}: '{name}' is computed and cannot be written"
-            return self._script.error(message, start, end)
-        names = [column.name for column in self._target.columns]
-        message = f"{targets.dotted(self._target)} has no column '{name}'; {nearest(name, names)}"
-        return self._script.error(message, start, end)
+    def _not_written(self, token: Token) -> SqlError:
+        return self._error_at(token, targets.not_written(self._target, token.text))
 
     def _check_scope(self, clause: Clause, node: exp.Expr) -> None:
         """Refuse columns that a clause's rows do not have, and qualify the others.
@@ -306,6 +282,9 @@ class _Analysis:
             unchanged = before.copy() if self._everything else None
             new_values.append(_case(cases, unchanged))
         return new_values
+
+    def _error_at(self, token: Token, message: str) -> SqlError:
+        return self._script.error(message, token.start, token.end + 1)
 
     def _error(self, node: exp.Expr, message: str) -> SqlError:
         return node_errors.error(self._script, node, message)

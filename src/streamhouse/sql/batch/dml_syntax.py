@@ -67,26 +67,16 @@ def parts_of(query: Query) -> tuple[Script, Parts]:
 
 
 def _parts(cursor: Cursor) -> Parts:
-    word = cursor.peek()
-    cursor.take()
-    if word == "MERGE":
+    if cursor.accept("MERGE"):
         return _merge(cursor)
-    if word == "UPDATE":
-        return _update(cursor)
-    cursor.expect("FROM")
-    target = _target(cursor, _until(cursor, "WHERE"))
-    clause = Clause("delete", MATCHED, cursor.tokens[0])
-    if cursor.accept("WHERE"):
-        clause.condition = _expression(cursor, _until(cursor))
-    cursor.end()
-    return Parts(target, None, None, [clause])
-
-
-def _update(cursor: Cursor) -> Parts:
-    target = _target(cursor, _until(cursor, "SET"))
-    clause = Clause("update", MATCHED, cursor.tokens[0])
-    cursor.expect("SET")
-    _assignments(cursor, clause, "WHERE")
+    action = cursor.take().text.lower()
+    if action == "delete":
+        cursor.expect("FROM")
+    target = _target(cursor, _until(cursor, "SET" if action == "update" else "WHERE"))
+    clause = Clause(action, MATCHED, cursor.tokens[0])
+    if action == "update":
+        cursor.expect("SET")
+        _assignments(cursor, clause, "WHERE")
     if cursor.accept("WHERE"):
         clause.condition = _expression(cursor, _until(cursor))
     cursor.end()
@@ -166,11 +156,10 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
     columns = cursor.wrapped(column) if cursor.at("(") else []
     if len({token.text for token in columns}) < len(columns):
         raise cursor.script.error("a column is named twice", start)
-    has_columns = bool(columns)
     cursor.expect("VALUES")
     start = cursor.offset
     values = cursor.wrapped(lambda: _expression(cursor, _until(cursor, ",")))
-    if has_columns and len(columns) != len(values):
+    if columns and len(columns) != len(values):
         raise cursor.script.error(
             f"{len(columns)} column(s) are named, but {len(values)} value(s) are given", start
         )
@@ -179,15 +168,15 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
 
 
 def _check_reachable(cursor: Cursor, clauses: list[Clause]) -> None:
-    for index, clause in enumerate(clauses):
-        unconditional = [
-            c for c in clauses[:index] if c.when == clause.when and c.condition is None
-        ]
-        if unconditional:
+    always = set[str]()
+    for clause in clauses:
+        if clause.when in always:
             raise cursor.script.error(
                 f"this clause is never reached: a {clause.when} without AND precedes it",
                 clause.place.start,
             )
+        if clause.condition is None:
+            always.add(clause.when)
 
 
 def _until(cursor: Cursor, *ends: str) -> list[Token]:

@@ -5,11 +5,9 @@ replaces them, and a left row meets those between whose times it is. So a row th
 corrects what was joined before, and the delta form is that of OVER and of joins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
@@ -115,7 +113,7 @@ class _Versions:
     conditions: Sequence[exp.Expr]
 
     @classmethod
-    def of(cls, element: exp.Expr) -> _Versions | None:
+    def of(cls, element: exp.Expr) -> Self | None:
         """The parts of such a subquery; None for any other element of FROM."""
         outer = element.this if isinstance(element, exp.Subquery) else None
         if not isinstance(outer, exp.Select) or not _reads_one(outer):
@@ -214,15 +212,10 @@ def _right_side(test: exp.Expr | None, alias: str) -> exp.Expr | None:
     """The side of a comparison that reads the relation `alias` alone; None if there is none."""
     if test is None or test.find(exp.Query):
         return None
-    read = [
-        {column.table for column in side.find_all(exp.Column)}
-        for side in (test.this, test.expression)
-    ]
-    sides: tuple[exp.Expr, exp.Expr] = (test.this, test.expression)
-    for place in (0, 1):
-        if read[place] == {alias} and alias not in read[1 - place]:
-            return sides[place]
-    return None
+    sides: list[exp.Expr] = [test.this, test.expression]
+    read = [{column.table for column in side.find_all(exp.Column)} for side in sides]
+    found = (side for side, own in zip(sides, read, strict=True) if own == {alias})
+    return next(found, None) if sum(alias in own for own in read) == 1 else None
 
 
 def _with_next(

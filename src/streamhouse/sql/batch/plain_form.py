@@ -75,7 +75,10 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
     """Rewrite all clauses, inner queries first."""
     row_comparisons.rewrite(tree)
     for each in list(tree.find_all(exp.Select)):
-        _semi_joins(each)
+        # `a SEMI JOIN b ON c` is `a WHERE EXISTS (SELECT 1 FROM b WHERE c)`, ANTI is NOT EXISTS,
+        # unless a join adds rows that meet no row of `a`.
+        if not any(join.side in ("RIGHT", "FULL") for join in each.args.get("joins") or ()):
+            eliminate_semi_and_anti_joins(each)
     for each in tree.find_all(exp.Select):
         eliminate_window_clause(each)
         _plain_groups(each)
@@ -89,15 +92,6 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
             items = list(_items(script, scope, select, relations))
             _check_window_columns(script, select, items)
             _set_items(select, items)
-
-
-def _semi_joins(select: exp.Select) -> None:
-    """`a SEMI JOIN b ON c` is `a WHERE EXISTS (SELECT 1 FROM b WHERE c)`, ANTI is NOT EXISTS.
-
-    Unless a join adds rows that meet no row of `a`.
-    """
-    if not any(join.side in ("RIGHT", "FULL") for join in select.args.get("joins") or ()):
-        eliminate_semi_and_anti_joins(select)
 
 
 def _natural_joins(script: Script, scope: Scope, select: exp.Select, relations: Relations) -> None:
@@ -234,11 +228,12 @@ def _items(
         owners = [qualifier] if qualifier else list(visible)
         if not names.is_star(item) or any(visible.get(owner) is None for owner in owners):
             yield item
-        elif joined and not qualifier:
-            yield from _changed(script, _star(item), _joined_columns(select, visible))
+            continue
+        if joined and not qualifier:
+            columns = _joined_columns(select, visible)
         else:
             columns = [column_of(owner, name) for owner in owners for name in visible[owner] or ()]
-            yield from _changed(script, _star(item), columns)
+        yield from _changed(script, item.this if isinstance(item, exp.Column) else item, columns)
 
 
 def _fields(item: exp.Column, row: exp.DataType | None) -> Iterator[exp.Expr]:
@@ -266,11 +261,6 @@ def _type(scope: Scope, alias: str, name: str, relations: Relations) -> exp.Data
             source, inner.table or next(iter(source.selected_sources)), inner.name, relations
         )
     return inner.to if isinstance(inner, exp.Cast) else None
-
-
-def _star(item: exp.Expr) -> exp.Expr:
-    star: exp.Expr = item.this if isinstance(item, exp.Column) else item
-    return star
 
 
 def _changed(script: Script, star: exp.Expr, columns: list[exp.Column]) -> Iterator[exp.Expr]:

@@ -43,8 +43,9 @@ class Slices:
         self._windows = {
             item.alias for item in self._rows.selects if not isinstance(item.this, exp.Column)
         }
-        self._keys: list[tuple[exp.Expr, exp.Expr]] = []
-        self._partial: dict[str, tuple[exp.Expr, exp.Expr]] = {}
+        self._keys: dict[exp.Expr, exp.Expr] = {}
+        self._partial: dict[exp.Expr, exp.Expr] = {}
+        """The keys of the slices, and the aggregates of each, with their columns."""
 
     def rewrite(self, relations: Relations) -> None:
         """Change the SELECT; `NotSlicedError`, without a change, if that is not possible."""
@@ -108,9 +109,8 @@ class Slices:
 
     def _over_slices(self, node: exp.Expr) -> exp.Expr:
         """An expression of the SELECT over the slices of each window."""
-        for known, column in self._keys:
-            if node == known:
-                return column.copy()
+        if node in self._keys:
+            return self._keys[node].copy()
         if isinstance(node, exp.Query):
             raise NotSlicedError
         if isinstance(node, exp.Column):
@@ -148,8 +148,7 @@ class Slices:
         if combine is None:
             raise NotSlicedError
         column = self._column(f"_p{len(self._partial)}")
-        _, column = self._partial.setdefault(node.sql(), (node.copy(), column))
-        combined = combine(this=column.copy())
+        combined = combine(this=self._partial.setdefault(node.copy(), column).copy())
         if not isinstance(core, exp.Count | exp.CountIf):
             return combined
         return cast(exp.Coalesce(this=combined, expressions=[number(0)]), "BIGINT")
@@ -168,11 +167,8 @@ class Slices:
 
     def _key(self, node: exp.Expr) -> exp.Expr:
         """The column of a key of the slices, which is added if there is none."""
-        for known, column in self._keys:
-            if node == known:
-                return column.copy()
-        self._keys.append((node.copy(), self._column(f"_k{len(self._keys)}")))
-        return self._keys[-1][1].copy()
+        column = self._column(f"_k{len(self._keys)}")
+        return self._keys.setdefault(node.copy(), column).copy()
 
     def _column(self, name: str) -> exp.Expr:
         return column_of(self._element.alias_or_name, name)
@@ -180,13 +176,12 @@ class Slices:
     def _grouped(self, terms: list[exp.Expr]) -> exp.Select:
         """The aggregates of each slice."""
         piece, columns = self._slice()
-        both = [(node, column.name) for node, column in (*self._keys, *self._partial.values())]
-        items = [*both, *((node, name) for name, node in columns.items())]
+        items = [(node, column.name) for node, column in (self._keys | self._partial).items()]
+        items += [(node, name) for name, node in columns.items()]
         grouped = exp.Select(
             expressions=[exp.alias_(node.copy(), name, quoted=True) for node, name in items],
-            group=exp.Group(expressions=[*(node.copy() for node, _ in self._keys), piece]),
-            where=exp.Where(this=exp.and_(*(each.copy() for each in terms))) if terms else None,
-        )
+            group=exp.Group(expressions=[*(node.copy() for node in self._keys), piece]),
+        ).where(*terms)
         joins = self._select.args.get("joins") or []
         grouped.set("from_", self._select.args["from_"].copy())
         grouped.set("joins", [each.copy() for each in joins])
@@ -210,7 +205,7 @@ class Slices:
             raise NotSlicedError from None
         sums = {
             column.name
-            for node, column in self._partial.values()
+            for node, column in self._partial.items()
             if isinstance(node.this if isinstance(node, exp.Filter) else node, exp.Sum)
         }
         if not all(str(kind).startswith(_EXACT) for name, kind in kinds if name in sums):
@@ -220,15 +215,15 @@ class Slices:
         """Let the SELECT read windows of slices."""
         source = self._rows.args["from_"].this
         alias = source.alias_or_name
-        columns = [column for _, column in (*self._keys, *self._partial.values())]
+        columns = (*self._keys.values(), *self._partial.values())
         windows = [item for item in self._rows.selects if item.alias in self._windows]
         kept = (exp.alias_(column_of(alias, each.name), each.name, quoted=True) for each in columns)
         source.set("this", self._windowed(grouped))
         self._rows.set("expressions", [*kept, *windows])
         self._select.set("from_", exp.From(this=self._element))
         self._select.set("joins", None)
-        where = exp.Where(this=exp.and_(*(each.copy() for each in terms))) if terms else None
-        self._select.set("where", where)
+        self._select.set("where", None)
+        self._select.where(*terms, copy=False)
 
 
 def _is_aggregate(node: exp.Expr) -> bool:

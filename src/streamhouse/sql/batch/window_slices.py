@@ -109,7 +109,7 @@ class _SessionSlices(Slices):
         self._gap = call("TO_MILLISECONDS", number(element.this.meta[SLICED].size))
 
     def _group_by(self, node: exp.Expr) -> None:
-        if not any(node == known for known, _ in self._keys):
+        if node not in self._keys:
             raise NotSlicedError
 
     def _check(self, terms: list[exp.Expr]) -> None:
@@ -135,7 +135,7 @@ class _SessionSlices(Slices):
             return column_of(alias, name)
 
         def beside(function: type[exp.Expr], name: str) -> exp.Expr:
-            by = [own(column.name) for _, column in self._keys]
+            by = [own(column.name) for column in self._keys.values()]
             return over(function(this=_moment(own(name))), by, [exp.Ordered(this=own(_PIECE))])
 
         first, last = _moment(own(SLICE)), _moment(own(_LATEST))
@@ -148,15 +148,11 @@ class _SessionSlices(Slices):
         }  # fmt: skip
         items = [exp.alias_(own(each.alias), each.alias, quoted=True) for each in grouped.selects]
         items += [exp.alias_(value, name, quoted=True) for name, value in marks.items()]
-        self._divide_by_keys()
-        return exp.Select(expressions=items, from_=exp.From(this=derived(grouped, alias)))
-
-    def _divide_by_keys(self) -> None:
-        alias = super()._source().alias_or_name
         for window in self._rows.find_all(exp.Window):
             if window.find_ancestor(exp.Select) is self._rows:
-                columns = [column_of(alias, c.name) for _, c in self._keys]
+                columns = [own(column.name) for column in self._keys.values()]
                 window.set("partition_by", columns)
+        return exp.Select(expressions=items, from_=exp.From(this=derived(grouped, alias)))
 
 
 def _moment(time: exp.Expr) -> exp.Expr:

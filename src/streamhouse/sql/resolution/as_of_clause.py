@@ -120,9 +120,7 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
         return AsOf()
     as_of: exp.Expr | None = version.args.get("expression")
     if as_of is None:
-        raise node_errors.error(
-            parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'"
-        )
+        raise _not_constant(parsed, version)
     if as_of.find(exp.Query, exp.Table) is not None:
         message = "AS OF takes a constant time, not a query; write TIMESTAMP '…'"
         raise node_errors.unsupported(parsed.script, version, message)
@@ -165,7 +163,10 @@ def _milliseconds(parsed: Parsed, version: exp.Expr, as_of: exp.Expr, resolver: 
     except duckdb.Error:
         row = None
     if not row or row[0] is None:
-        raise node_errors.error(
-            parsed.script, version, "AS OF needs a constant time: TIMESTAMP '…'"
-        )
+        raise _not_constant(parsed, version)
     return int(row[0])
+
+
+def _not_constant(parsed: Parsed, version: exp.Expr) -> SqlError:
+    message = "AS OF needs a constant time: TIMESTAMP '…'"
+    return node_errors.error(parsed.script, version, message)

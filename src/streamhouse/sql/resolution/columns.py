@@ -1,7 +1,7 @@
 """Resolves the tables and columns of a query by name; errors have their position."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -203,10 +203,15 @@ def name_expressions(select: exp.Expr) -> None:
             alias.set("this", item)
 
 
-def reserved(script: Script, names: Iterable[str], node: exp.Expr) -> None:
+def reserved(
+    script: Script,
+    names: Iterable[str],
+    node: exp.Expr,
+    used: Container[str] = ("_row", "rowkind", "_view_key"),
+) -> None:
     """Raise for a column name that the engine uses itself."""
     for name in names:
-        if name in ("_row", "rowkind", "_view_key"):
+        if name in used:
             raise node_errors.error(
                 script, node, f"'{name}' is a reserved name; rename the column", SqlError
             )

@@ -38,12 +38,9 @@ def column_mappings(
     """
     written = [column for column in target.columns if not column.virtual]
     names = [column.name for column in written]
-    computed = {column.name for column in target.computed}
     for name in listed:
         if name not in names:
-            reason = "is computed and cannot be written" if name in computed else "does not exist"
-            hint = "" if name in computed else f"; {nearest(name, names)}"
-            raise node_errors.error(script, node, f"{dotted(target)}: '{name}' {reason}{hint}")
+            raise node_errors.error(script, node, not_written(target, name))
     columns_to_fill = list(listed) or names
     if len(columns_to_fill) != count:
         raise node_errors.error(
@@ -54,6 +51,14 @@ def column_mappings(
         )
     indexes = {name: index for index, name in enumerate(columns_to_fill)}
     return [(column, indexes.get(column.name)) for column in written]
+
+
+def not_written(target: TableInfo, name: str) -> str:
+    """Why no statement can give a column of this name a value."""
+    if any(column.name == name for column in target.computed):
+        return f"{dotted(target)}: '{name}' is computed and cannot be written"
+    names = [column.name for column in target.columns if not column.virtual]
+    return f"{dotted(target)} has no column '{name}'; {nearest(name, names)}"
 
 
 def converted(

@@ -76,7 +76,9 @@ def _check_column(script: Script, scope: Scope, column: exp.Column, relations: R
     if isinstance(own, exp.Query) and not isinstance(clause, exp.Select):
         if name in own.named_selects:
             return
-    joined = _joined_by_name(own)
+    # Columns of USING are unambiguous: both tables share them.
+    joins = own.args.get("joins") or []
+    joined = {column.name for join in joins for column in join.args.get("using") or []}
     for visible in scopes:
         owners = [owner for owner, columns in visible.items() if columns and name in columns]
         if len(owners) > 1 and name not in joined:
@@ -88,12 +90,6 @@ def _check_column(script: Script, scope: Scope, column: exp.Column, relations: R
     everything = {n for visible in scopes for columns in visible.values() for n in columns or ()}
     message = f"there is no column '{name}'; {nearest(name, everything)}"
     raise node_errors.error(script, column, message)
-
-
-def _joined_by_name(query: exp.Expr) -> set[str]:
-    """The columns of USING, which are unambiguous: both tables share them."""
-    joins = query.args.get("joins") or []
-    return {column.name for join in joins for column in join.args.get("using") or []}
 
 
 def _check_qualified(script: Script, column: exp.Column, scopes: list[Names]) -> None:
@@ -142,20 +138,17 @@ def visible_in(scope: Scope, relations: Relations) -> Names:
 
 def _renamed(node: exp.Expr, source: exp.Table | Scope) -> list[str]:
     """The column names in parentheses after an alias or the name of a CTE; empty without any."""
-    nodes: list[exp.Expr | None] = [node]
-    current = node.parent
-    while isinstance(current, exp.Subquery):
-        nodes.append(current)
-        current = current.parent
+    nodes = [node]
+    while isinstance(nodes[-1].parent, exp.Subquery):
+        nodes.append(nodes[-1].parent)
     if isinstance(source, Scope):
         around = source.expression.parent
         while isinstance(around, exp.SetOperation):  # the query of a recursive CTE
             around = around.parent
-        nodes.append(around)
-    for node_with_alias in nodes:
-        alias = node_with_alias.args.get("alias") if node_with_alias is not None else None
+        nodes += [around] if around is not None else []
+    for each in nodes:
+        alias, place = each.args.get("alias"), each.args.get("offset")
         if isinstance(alias, exp.TableAlias) and alias.columns:
-            place = node_with_alias.args.get("offset") if node_with_alias is not None else None
             ordinality = [place] if isinstance(place, exp.Identifier) else []
             return [column.name for column in (*alias.columns, *ordinality)]
     return []

@@ -1,9 +1,8 @@
 """How a view is stored: as a table whose options have its query, under Paimon's own names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.plan import Capabilities, Column, TableInfo
@@ -40,7 +39,7 @@ class StoredView:
     zone: str = UTC
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> StoredView | None:
+    def of(cls, options: Mapping[str, str]) -> Self | None:
         """The view that a table's options define; None for an ordinary table."""
         if QUERY not in options:
             return None
