@@ -111,8 +111,8 @@ def create_app(settings: ServerSettings) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     with work_folder("streamhouse-serve-") as folder:
         app.state.folder = folder
-        app.state.queries.start(folder)
-        app.state.request_queues.views.start(asyncio.get_running_loop())
+        app.state.queries.folder = folder
+        app.state.request_queues.views.loop = asyncio.get_running_loop()
         try:
             yield
         finally:
