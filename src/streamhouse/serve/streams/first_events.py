@@ -1,7 +1,5 @@
 """The first events of subscribers: initial state or missed events, built once and shared."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import weakref
@@ -10,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError
 from streamhouse.paimon.read.table import Table
@@ -51,7 +49,7 @@ class ResumePosition:
     stamp: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> ResumePosition:
+    def parse(cls, text: str) -> Self:
         """Parse an event id or a snapshot id; `BadIdError` for anything else."""
         match = _ID.fullmatch(text)
         if match is None:
