@@ -25,11 +25,11 @@ def write_table(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str
     rows = pa.Table.from_batches(printed, schema)
     texts = [table_texts(rows.column(i)) for i in range(rows.num_columns)]
     cells = [[null() if t is None else Text(t) for t in row] for row in zip(*texts, strict=True)]
-    print_wide(grid(schema, cells), out)
+    console(out).print(grid(schema, cells))
     note = f"{total:,} row{'' if total == 1 else 's'}"
     if total > rows.num_rows:
         note += f", only the first {rows.num_rows:,} printed; --format csv or json prints all"
-    print_wide(Text(note, style="dim"), out)
+    console(out).print(Text(note, style="dim"))
 
 
 def write_rows(
@@ -87,7 +87,7 @@ def print_listing(
         table.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(*((cell,) if isinstance(cell, str) else cell)) for cell in row))
-    print_wide(table, sys.stdout)
+    console(sys.stdout).print(table)
 
 
 def null() -> Any:
@@ -104,8 +104,3 @@ def console(out: IO[str]) -> Any:
     if out.isatty():
         return Console(file=out, highlight=False, markup=False, emoji=False)
     return Console(file=out, highlight=False, markup=False, emoji=False, width=100_000)
-
-
-def print_wide(renderable: Any, out: IO[str]) -> None:
-    """Print to `out`: wrapped on a terminal, else of any width."""
-    console(out).print(renderable)

@@ -1,20 +1,16 @@
 """Renders a watched table: its rows, what changed in them, and how fresh they are."""
 
-from __future__ import annotations
-
 import datetime
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.cli.output import grid, null
+from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.formats.cells import printable, table_texts
-
-if TYPE_CHECKING:
-    from streamhouse.serve.feeds.feed import Feed, FeedChange
 
 MAX_ROWS = 1000
 """Rows kept for display; more than any terminal shows, and enough for plain output."""

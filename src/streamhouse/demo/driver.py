@@ -1,10 +1,9 @@
 """The processes of a demo: the driver, which runs `streamhouse run`, and the web page's server."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -85,7 +84,7 @@ class DemoPage(ChildProcess):
         self._url: str | None = None
         self._reported = False
 
-    def __enter__(self) -> DemoPage:
+    def __enter__(self) -> Self:
         for leftover in (self._port_file, self.log):
             leftover.unlink(missing_ok=True)
         warehouse = ["--warehouse", str(self._warehouse)]

@@ -4,15 +4,13 @@
 port.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from streamhouse.errors import ConnectError
 
@@ -92,7 +90,7 @@ class S3Server:
         self._process.kill()
         self._process.communicate()
 
-    def __enter__(self) -> S3Server:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -70,17 +70,12 @@ class Graph:
     def record(self) -> dict[str, Any]:
         """`{"nodes": [{"id", "kind", …}], "edges": [{"from", "to", "kind", "label"}]}`."""
         return {
-            "nodes": [_json(asdict(node)) for node in self.nodes],
+            "nodes": list(map(asdict, self.nodes)),
             "edges": [
                 {"from": edge.start, "to": edge.end, "kind": edge.kind, "label": edge.label}
                 for edge in self.edges
             ],
         }
-
-
-def _json(record: dict[str, Any]) -> dict[str, Any]:
-    """A record with lists in the place of its tuples."""
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in record.items()}
 
 
 def layer_of(name: tuple[str, ...]) -> str | None:

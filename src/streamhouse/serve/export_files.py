@@ -92,7 +92,7 @@ class Extract:
         if plan is None:
             assert source.pin is not None
             rows = source.pin.read(self._names)
-            yield source.pin.schema(self._names), _with_progress(rows, on_rows)
+            yield source.pin.shown.read_schema(self._names), _with_progress(rows, on_rows)
             return
 
         def counting_scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:

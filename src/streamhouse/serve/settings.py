@@ -119,7 +119,7 @@ class ServerSettings:
     streams: StreamSettings = field(default_factory=StreamSettings)
 
     def __post_init__(self) -> None:
-        if not self.is_local and not self.tokens:
+        if not is_loopback(self.host) and not self.tokens:
             raise OptionError(
                 f"option '--host': anyone who reaches {self.host} could read the tables; "
                 f"{TOKEN_ADVICE}. Without a token the server listens on this machine only: --host "
@@ -132,11 +132,6 @@ class ServerSettings:
             )
         for origin in self.allow_origins:
             _check_origin(origin)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the server listens on a loopback address."""
-        return is_loopback(self.host)
 
     @property
     def read_limits(self) -> Limits:

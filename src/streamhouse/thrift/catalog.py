@@ -48,11 +48,6 @@ class ServedCatalog:
         self._number = 0
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {SOURCES}")
 
-    @property
-    def names(self) -> list[str]:
-        """The served tables and views, as `database.table`, sorted."""
-        return sorted(self._entries[key][0] for key in self._served)
-
     def refresh(self) -> None:
         """Create views for new tables and changed columns, and drop those of removed tables."""
         # Spark's names are case-insensitive.

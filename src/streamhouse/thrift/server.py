@@ -76,7 +76,8 @@ class ThriftServer:
         folder = Path(self._resources.enter_context(work_folder("streamhouse-thrift-")))
         make_discoverable(warehouse.options)
         _forget_address(os.environ)
-        settings = {**_SETTINGS, **_folders(folder), **_address(host, port)}
+        address = {"hive.server2.thrift.bind.host": host, "hive.server2.thrift.port": str(port)}
+        settings = {**_SETTINGS, **_folders(folder), **address}
         if password is not None:
             settings[LOGIN] = "CUSTOM"
         classes = folder / "classes"
@@ -102,11 +103,6 @@ class ThriftServer:
             if str(service.getName()).startswith("Thrift"):
                 return int(service.getPortNumber())
         raise AssertionError("the server has no Thrift service")
-
-    @property
-    def names(self) -> list[str]:
-        """The served tables and views, as `database.table`."""
-        return self._catalog.names
 
     def refresh(self) -> None:
         """Update what is served; if the warehouse cannot be listed, `notice` is called once."""
@@ -167,10 +163,6 @@ def _forget_address(environment: MutableMapping[str, str]) -> None:
     """Remove variables that override the settings of Hive's server, which `_check` cannot see."""
     for name in ("HIVE_SERVER2_THRIFT_BIND_HOST", "HIVE_SERVER2_THRIFT_PORT"):
         environment.pop(name, None)
-
-
-def _address(host: str, port: int) -> dict[str, str]:
-    return {"hive.server2.thrift.bind.host": host, "hive.server2.thrift.port": str(port)}
 
 
 def _folders(folder: Path) -> dict[str, str]:

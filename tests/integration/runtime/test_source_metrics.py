@@ -9,7 +9,8 @@ from typing import Any
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.serve.pipelines.listing import Pipelines
+from streamhouse.runtime.monitoring.status import Statuses
+from streamhouse.serve.pipelines.listing import all_pipelines
 
 SCRIPT = """
 CREATE TEMPORARY TABLE changes (id INT PRIMARY KEY NOT ENFORCED, v INT) WITH (
@@ -24,7 +25,9 @@ SLACK_MS = 60_000
 
 
 def _metrics(shop: Shop) -> dict[str, Any]:
-    queries = [query for one in Pipelines(shop.warehouse.options).all() for query in one["queries"]]
+    queries = [
+        query for one in all_pipelines(Statuses(shop.warehouse.options)) for query in one["queries"]
+    ]
     metrics: dict[str, Any] = queries[0]["metrics"] if queries else {}
     return metrics
 

@@ -75,7 +75,7 @@ def test_once(shop: Any, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     path = folder / "shop.sales.json"
     size = path.stat().st_size
-    assert done.stderr.startswith(f"shop.sales: snapshot 1, 2 rows, {size} B in ")
+    assert done.stderr.startswith(f"shop.sales: snapshot 1, 2 rows, {size} bytes in ")
     assert done.stderr.rstrip().endswith(f" s: {path}") and done.stderr.count("\n") == 1
     assert json.loads(path.read_text())["rows"] == [
         {"orders": 1, "country": "Chad"},

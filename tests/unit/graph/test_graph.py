@@ -93,11 +93,11 @@ def test_nodes_say_what_they_are() -> None:
     record = graph(WAREHOUSE).record()
     nodes = {node["id"]: node for node in record["nodes"]}
     assert nodes["m.src_order"]["kind"] == "source"
-    assert nodes["m.src_order"]["details"] == ["mysql-cdc", "crm.orders"]
+    assert nodes["m.src_order"]["details"] == ("mysql-cdc", "crm.orders")
     assert nodes["m.dwd_order"]["layer"] == "dwd"
     assert nodes["query 2"] == {
         "id": "query 2", "kind": "continuous", "name": "INSERT", "file": None, "line": 12,
-        "details": [], "plan": [],
+        "details": (), "plan": (),
     }  # fmt: skip
     assert {node["kind"] for node in record["nodes"] if node["id"].startswith("query")} == {
         "continuous", "bounded", "console",

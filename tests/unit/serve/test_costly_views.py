@@ -177,7 +177,7 @@ def test_slots_for_computations_are_fair_and_cancelled_waits_leave_nothing() -> 
             order.append(client)
 
     async def main() -> None:
-        slots.start(asyncio.get_running_loop())
+        slots.loop = asyncio.get_running_loop()
         held = await queue.acquire("first", 1)
         given_up = threading.Event()
         jobs = [("a", threading.Event())] * 5 + [("b", threading.Event())] + [("c", given_up)]

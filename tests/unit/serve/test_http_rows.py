@@ -428,7 +428,7 @@ def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.M
 
     monkeypatch.setattr(executor, "read_if_small", slow)
     server = serve()
-    folder = Path(server.app.state.queries._folder)
+    folder = Path(server.app.state.queries.folder)
     cancelled = threading.Event()
     deleted = OutputTarget.delete
 

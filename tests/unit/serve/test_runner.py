@@ -23,7 +23,7 @@ from streamhouse.runtime.monitoring.process import Process, own
 from streamhouse.runtime.monitoring.status import SCRIPT, Status, Statuses
 from streamhouse.secret_references import ALLOWED
 from streamhouse.serve.pipelines import runner as module
-from streamhouse.serve.pipelines.listing import Pipeline, Pipelines
+from streamhouse.serve.pipelines.listing import Pipeline, described
 from streamhouse.serve.pipelines.runner import MAX_SQL_BYTES, Runner
 
 LIVE = "SELECT name FROM people;  -- 'password' = 'hidden'"
@@ -44,7 +44,7 @@ class Server:
         self.statuses = Statuses(self.options)
 
     def look(self, name: str) -> Pipeline:
-        return Pipelines(self.options).find(name)
+        return described(self.statuses, self.statuses.find(name))
 
     def until(self, name: str, what: Callable[[Pipeline], Any]) -> Pipeline:
         for _ in looks(lambda: (found, self.runner.log(name, 50))):

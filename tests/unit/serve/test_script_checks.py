@@ -35,7 +35,7 @@ def with_checks(
         warehouse = folder / "warehouse"
         warehouse.mkdir()
         app = create_app(ServerSettings({"warehouse": str(warehouse)}))
-        app.state.queries.start(str(folder))
+        app.state.queries.folder = str(folder)
         yield ScriptChecks(app.state.queries, app.state.settings.warehouse, plan_s)
         await app.state.queries.close()
         assert sorted(path.name for path in folder.iterdir()) == ["warehouse"]
@@ -92,7 +92,7 @@ def _request_with(exchange: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
     original = executor._Worker.request
 
     async def request(worker: Any, *given: Any) -> Any:
-        with patch.object(worker, "_exchange", lambda value: exchange(worker, value)):
+        with patch.object(worker, "_in_thread", lambda value: exchange(worker, value)):
             return await original(worker, *given)
 
     return request

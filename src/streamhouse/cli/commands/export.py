@@ -92,19 +92,10 @@ def _names(columns: str) -> list[str]:
 
 
 def _line(view: str, written: ExportedFile) -> str:
+    from rich.filesize import decimal
+
     snapshot = written.snapshot
     state = "no snapshot yet" if snapshot is None else f"snapshot {snapshot}"
     rows = f"{written.rows:,} row{'' if written.rows == 1 else 's'}"
-    size = f"{_size(written.bytes)} in {written.seconds:.2f} s"
+    size = f"{decimal(written.bytes)} in {written.seconds:.2f} s"
     return f"{view}: {state}, {rows}, {size}: {written.path}"
-
-
-def _size(count: int) -> str:
-    if count < 1000:
-        return f"{count} B"
-    size = count / 1000
-    for unit in ("kB", "MB"):
-        if size < 1000:
-            return f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"

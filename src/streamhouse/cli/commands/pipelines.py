@@ -23,13 +23,14 @@ def pipelines(
     Pipelines that have ended are listed, too, with their error, if any, until --forget removes
     them. A pipeline updates its status about once a second.
     """
-    from streamhouse.serve.pipelines.listing import Pipelines
+    from streamhouse.runtime.monitoring.status import Statuses
+    from streamhouse.serve.pipelines.listing import all_pipelines
 
-    listing = Pipelines(open_warehouse(warehouse, option).options)
+    statuses = Statuses(open_warehouse(warehouse, option).options)
     for name in forget or ():
-        listing.forget(name)
+        statuses.forget(name)
         print(f"pipeline '{name}' is forgotten", file=sys.stderr)
-    listed = listing.all()
+    listed = all_pipelines(statuses)
     if as_json:
         print(json.dumps({"pipelines": listed}, ensure_ascii=False))
     elif listed:

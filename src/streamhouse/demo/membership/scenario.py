@@ -337,11 +337,12 @@ class MembershipChanges(ScriptedSteps):
 
     def _board(self, orders: int, score: str) -> Iterator[None]:
         due = (orders, Decimal(score))
-        yield from self._until(lambda: self._actor() == due, f"Zoe's board to show {due}")
 
-    def _actor(self) -> tuple[int, Decimal] | None:
-        rows = self._rows(SPRINT_BOARD, "agent_id", ACTOR)
-        return (rows[0]["orders"], rows[0]["score"]) if rows else None
+        def shown() -> bool:
+            rows = self._rows(SPRINT_BOARD, "agent_id", ACTOR)
+            return any((row["orders"], row["score"]) == due for row in rows)
+
+        yield from self._until(shown, f"Zoe's board to show {due}")
 
     def _scores(self, day: str) -> dict[int, tuple[int, Decimal]]:
         rows = self._rows(_SCORES, "v_date", day)

@@ -250,15 +250,12 @@ class ViewComputations:
     """Slots for the computations of views, which run in the threads of pollers.
 
     `short` is for those that end within `SHORT_S`, `long` for the others (decision 289). The queues
-    belong to the event loop that `start` names.
+    belong to the event loop `loop`.
     """
 
     def __init__(self, short: FairQueue, long: FairQueue) -> None:
         self.short, self.long = short, long
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     @contextlib.contextmanager
     def slot(
@@ -268,33 +265,22 @@ class ViewComputations:
 
         Also soon after another thread has set `cancelled`.
         """
-        loop, wait_s = self._loop, FIRST_WAIT_S if first else _FOREVER_S
+        loop, wait_s = self.loop, FIRST_WAIT_S if first else _FOREVER_S
         if loop is None or loop.is_closed():
             raise BusyError("the server is shutting down; try again later")
-        slot = self._acquired(queue, client, cancelled, loop, wait_s)
+        future = asyncio.run_coroutine_threadsafe(queue.acquire(client, wait_s), loop)
+        while not concurrent.futures.wait([future], _CANCEL_INTERVAL_S).done:
+            if (cancelled.is_set() or loop.is_closed()) and future.cancel():
+                raise BusyError("the stream has ended; try again")
+        try:
+            slot = future.result()
+        except Problem as busy:
+            raise BusyError(busy.message) from None
         try:
             yield
         finally:
             with contextlib.suppress(RuntimeError):  # The loop has been closed.
                 loop.call_soon_threadsafe(slot.release)
-
-    @staticmethod
-    def _acquired(
-        queue: FairQueue,
-        client: str,
-        cancelled: threading.Event,
-        loop: asyncio.AbstractEventLoop,
-        wait_s: float,
-    ) -> Slot:
-        future = asyncio.run_coroutine_threadsafe(queue.acquire(client, wait_s), loop)
-        while True:
-            with contextlib.suppress(concurrent.futures.TimeoutError):
-                try:
-                    return future.result(_CANCEL_INTERVAL_S)
-                except Problem as busy:
-                    raise BusyError(busy.message) from None
-            if (cancelled.is_set() or loop.is_closed()) and future.cancel():
-                raise BusyError("the stream has ended; try again")
 
 
 class WarehouseThreads:

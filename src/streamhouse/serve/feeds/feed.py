@@ -170,10 +170,6 @@ class Feed(ABC):
         self.kept = None
         self.differ.close()
 
-    def _collect(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-        """The rows of the next state; `TooLargeError` if they alone exceed the memory limit."""
-        return self.memory.collect(batches, schema, self.identifier)
-
     def _replace_state(
         self, table: pa.Table, key: Sequence[str], first: bool
     ) -> tuple[pa.Table, bool]:

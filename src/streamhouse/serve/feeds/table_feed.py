@@ -7,6 +7,7 @@ without a primary key is read snapshot by snapshot, and only the added rows are 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -14,7 +15,6 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, ConsumerProgress
-from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
 from streamhouse.paimon.schema.evolution import name_mapping
 from streamhouse.paimon.storage.files import is_local
@@ -38,7 +38,6 @@ class TableFeed(Feed):
     """
 
     _progress: ConsumerProgress | None = None
-    _identity: Identity | None = None
 
     def __init__(
         self,
@@ -52,8 +51,9 @@ class TableFeed(Feed):
         self._wanted = None if columns is None else tuple(columns)
         self._lost = lost
         self._seen: int | None = None
-        self._table = warehouse.table(identifier)
-        super().__init__(self._table.identifier)
+        self.table = warehouse.table(identifier)
+        """The table as of the last poll."""
+        super().__init__(self.table.identifier)
         self._columns = self._select_columns()
         if consumer is not None:
             self._progress = ConsumerProgress(consumer)
@@ -67,16 +67,11 @@ class TableFeed(Feed):
     @property
     def primary_key(self) -> tuple[str, ...]:
         """The table's primary key; empty for an append-only table."""
-        return tuple(self._table.primary_key)
-
-    @property
-    def table(self) -> Table:
-        """The table as of the last poll."""
-        return self._table
+        return tuple(self.table.primary_key)
 
     @property
     def incarnation(self) -> str:
-        return self._table_identity().digest
+        return self._identity.digest
 
     def was_replaced(self, snapshot: int, time_ms: int, immediate: bool = True) -> bool:
         """Whether the table was recreated or rolled back since `snapshot`, committed at `time_ms`.
@@ -84,14 +79,14 @@ class TableFeed(Feed):
         Unless `immediate`, queries an object store every two seconds only; in between returns
         False.
         """
-        return not self._table_identity().is_unchanged(snapshot, time_ms, immediate)
+        return not self._identity.is_unchanged(snapshot, time_ms, immediate)
 
     def refresh(self) -> bool:
         """Apply schema changes that came without a commit; returns whether there was one.
 
         Works in local warehouses only; elsewhere the next commit reveals the change.
         """
-        if not is_local(self._table.location) or self._table.schema_stamp() is not None:
+        if not is_local(self.table.location) or self.table.schema_stamp() is not None:
             return False
         self._reopen()
         return True
@@ -102,11 +97,11 @@ class TableFeed(Feed):
     def store_progress(self, change: FeedChange) -> None:
         if self._progress is not None:
             position = {"snapshot": change.snapshot}
-            self._progress.reached(self._table, position, bool(self.primary_key))
+            self._progress.reached(self.table, position, bool(self.primary_key))
 
     def _resume(self, progress: ConsumerProgress) -> None:
         """Resume after the snapshot that the consumer has reached."""
-        next_id = progress.start(self._table)
+        next_id = progress.start(self.table)
         if next_id is None or next_id == 1:
             return
         self._seen = next_id - 1
@@ -117,7 +112,7 @@ class TableFeed(Feed):
         """Save the consumer's progress and free all memory; the feed cannot be used afterwards."""
         super().close()
         if self._progress is not None:
-            self._progress.flush(self._table)
+            self._progress.flush(self.table)
 
     def poll(self) -> FeedChange | None:
         """The next change, or None if nothing was committed since the last poll.
@@ -125,9 +120,9 @@ class TableFeed(Feed):
         The first change is the whole table. Raises `DataLossError` if the next snapshot of an
         append-only table expired before it was read, and `lost` is not set.
         """
-        latest = self._table.latest_snapshot_id()
+        latest = self.table.latest_snapshot_id()
         if self._progress is not None:
-            self._progress.keep_alive(self._table)
+            self._progress.keep_alive(self.table)
         if latest == self._seen:
             if latest is not None and self.primary_key:
                 # Start DuckDB while idle, not when the first change waits for it.
@@ -144,16 +139,15 @@ class TableFeed(Feed):
             return self._all_rows(latest)
         return self._next_rows(self._next_snapshot(self._seen + 1, latest))
 
-    def _table_identity(self) -> Identity:
-        if self._identity is None:
-            self._identity = Identity(self._table)
-        return self._identity
+    @cached_property
+    def _identity(self) -> Identity:
+        return Identity(self.table)
 
     def _reopen(self) -> None:
-        previous, self._table = self._table, self._warehouse.table(self.identifier)
-        altered = self._table.schema_id > previous.schema_id
+        previous, self.table = self.table, self._warehouse.table(self.identifier)
+        altered = self.table.schema_id > previous.schema_id
         if altered and self._wanted is not None:
-            names = name_mapping(self._table, previous.schema_id, self._wanted)
+            names = name_mapping(self.table, previous.schema_id, self._wanted)
             self._wanted = tuple(names[name] or name for name in self._wanted)
         self._columns = self._select_columns()
         if altered and self.kept is not None and self._seen is not None:
@@ -166,15 +160,15 @@ class TableFeed(Feed):
         """The next snapshot to read; with `lost`, skips expired snapshots and reports them."""
         first = next_id
         while self._lost is not None and next_id < latest:
-            if self._table.snapshots.find(next_id) is not None:
+            if self.table.snapshots.find(next_id) is not None:
                 break
-            next_id = max(next_id + 1, self._table.earliest_snapshot_id() or 0)
+            next_id = max(next_id + 1, self.table.earliest_snapshot_id() or 0)
         if self._lost is not None and next_id > first:
             self._lost(first, next_id - 1)
         return next_id
 
     def _select_columns(self) -> tuple[str, ...]:
-        self.shown = ShownTable(self._table)
+        self.shown = ShownTable(self.table)
         column_names = self.shown.names
         if ROW_KIND in (column_names if self._wanted is None else self._wanted):
             raise TableError(
@@ -197,7 +191,7 @@ class TableFeed(Feed):
                 return self._next_state(latest)
             except DataLossError:
                 # The snapshot expired while it was read: retry, unless there is no newer one.
-                newest = self._table.latest_snapshot_id()
+                newest = self.table.latest_snapshot_id()
                 if newest is None or newest <= latest:
                     raise
                 latest = newest
@@ -220,14 +214,14 @@ class TableFeed(Feed):
             return super().inserts(snapshot)
         batches = self.shown.read(self._columns, snapshot=snapshot)
         inserts = (as_inserts(batch.select(self._columns)) for batch in batches)
-        return self._table.snapshot(snapshot).total_record_count or 0, inserts
+        return self.table.snapshot(snapshot).total_record_count or 0, inserts
 
     def _all_rows(self, latest: int) -> FeedChange:
         self._seen = latest
         return self._change(latest, True, None, self.inserts(latest)[1])
 
     def _next_rows(self, next_id: int) -> FeedChange:
-        kind = self._table.snapshot(next_id).commit_kind
+        kind = self.table.snapshot(next_id).commit_kind
         self._seen = next_id
         batches: Iterable[pa.RecordBatch] = ()
         if kind == "APPEND":
@@ -251,21 +245,21 @@ class TableFeed(Feed):
 
     def _added(self, snapshot: int) -> Iterator[pa.RecordBatch]:
         stored = None if self.shown.computes(self._columns) else self._columns
-        splits = self._table.changes(snapshot - 1, snapshot, "delta", stored)
+        splits = self.table.changes(snapshot - 1, snapshot, "delta", stored)
         for batch in self.shown.read(self._columns, splits=splits):
             yield as_inserts(batch.select(self._columns))
 
     def _change(
         self, snapshot: int, first: bool, rows: int | None, batches: Iterable[pa.RecordBatch]
     ) -> FeedChange:
-        record = self._table.snapshot(snapshot)
+        record = self.table.snapshot(snapshot)
         total = record.total_record_count if rows is None else rows
         return FeedChange(snapshot, record.time_ms, first, total, batches)
 
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
         schema = self.shown.read_schema(columns)
         batches = self.shown.read(columns, snapshot=snapshot)
-        table = self._collect(batches, schema)
+        table = self.memory.collect(batches, schema, self.identifier)
         # States are compared, so their schemas must not differ in nullability.
         return table.cast(pa.schema([field.with_nullable(True) for field in schema]))
 
@@ -279,9 +273,9 @@ class StaticFeed(TableFeed):
 
     def __init__(self, warehouse: Warehouse, identifier: str, text: str) -> None:
         super().__init__(warehouse, identifier)
-        as_of = resolve(self._table, parse_as_of(self._table, text))
-        self._record = snapshot_of(self._table, as_of)
-        self._table = table_as_of(self._table, as_of)
+        as_of = resolve(self.table, parse_as_of(self.table, text))
+        self._record = snapshot_of(self.table, as_of)
+        self.table = table_as_of(self.table, as_of)
         self._columns = self._select_columns()
 
     def poll(self) -> FeedChange | None:

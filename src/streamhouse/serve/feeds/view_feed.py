@@ -17,6 +17,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.admission.fair_queue import SHORT_S
 from streamhouse.serve.feeds.feed import Feed, FeedChange, FeedMemory
 from streamhouse.serve.feeds.table_feed import TableFeed
+from streamhouse.serve.queries.pinned_tables import full_name, is_data
 from streamhouse.serve.views.served_view import (
     ServedView,
     WarehouseTables,
@@ -141,7 +142,7 @@ class ViewFeed(Feed):
     def _query_rows(self, limits: Limits | None) -> pa.Table:
         cancelled = self._cancelled
         with bounded_reader(self._plan, self._warehouse, limits, cancelled=cancelled) as reader:
-            return self._collect(reader, reader.schema)
+            return self.memory.collect(reader, reader.schema, self.identifier)
 
     def _commit_times(
         self, tables: dict[str, Table], snapshots: tuple[int | None, ...]
@@ -160,11 +161,8 @@ class ViewFeed(Feed):
         return self._identities[name]
 
     def _tables(self) -> dict[str, Table]:
-        return {name: self._warehouse.table(name) for name in self._names()}
-
-    def _names(self) -> list[str]:
-        names = [".".join(scan.table.name[-2:]) for scan in self._plan.scans]
-        return list(dict.fromkeys(name for name in names if "$" not in name or "$branch_" in name))
+        names = [full_name(scan) for scan in self._plan.scans if is_data(scan)]
+        return {name: self._warehouse.table(name) for name in dict.fromkeys(names)}
 
     def _definition(self) -> str | None:
         """The SQL text of the view; None if the feed runs a `query` of its own."""

@@ -39,15 +39,16 @@ def check_origin(settings: ServerSettings, method: str, headers: Mapping[str, st
             f"this server accepts requests to localhost or 127.0.0.1, not to '{host[:80]}'; "
             "start it with --token-file to serve other names",
         )
-    origin = headers.get("origin")
+    origin, is_cross_site = headers.get("origin"), headers.get("sec-fetch-site") == "cross-site"
     if origin is not None and not _is_allowed_origin(settings, origin, host):
-        if method not in _SAFE or headers.get("sec-fetch-site") == "cross-site":
+        if method not in _SAFE or is_cross_site:
             raise Problem(
                 "forbidden",
                 f"pages of '{origin[:80]}' may not send requests to this server; start it with "
                 f"--allow-origin {origin[:80]}",
             )
-    if origin is None and _is_embedded(headers):
+    if origin is None and is_cross_site and headers.get("sec-fetch-mode") != "navigate":
+        # The page embeds the URL, such as an image or a script.
         raise Problem("forbidden", "pages of other sites may not send requests to this server")
 
 
@@ -142,9 +143,3 @@ def _is_allowed_origin(settings: ServerSettings, origin: str, host: str | None) 
         return True
     own_host = "" if host is None else host.lower()
     return bool(own_host) and origin.lower() in (f"http://{own_host}", f"https://{own_host}")
-
-
-def _is_embedded(headers: Mapping[str, str]) -> bool:
-    """Whether a page of another site embeds the URL, such as an image or a script."""
-    cross_site = headers.get("sec-fetch-site") == "cross-site"
-    return cross_site and headers.get("sec-fetch-mode") != "navigate"

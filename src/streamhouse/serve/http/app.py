@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.monitoring.status import Statuses
 from streamhouse.serve import errors
 from streamhouse.serve.admission.fair_queue import (
     READERS,
@@ -26,7 +27,6 @@ from streamhouse.serve.http.middleware import RequestMiddleware
 from streamhouse.serve.http.models import DESCRIPTION, TAGS
 from streamhouse.serve.http.routes import about, changes, page, pipelines, sql, views
 from streamhouse.serve.http.routes.about import Health
-from streamhouse.serve.pipelines.listing import Pipelines
 from streamhouse.serve.pipelines.runner import Runner
 from streamhouse.serve.pipelines.script_checks import ScriptChecks
 from streamhouse.serve.queries.executor import QueryExecutor
@@ -52,7 +52,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     `settings`; `views`, the `ViewCatalog`; `hub`, the change streams; `request_queues`, in which
     requests wait; `threads`, which read the warehouse by the queue for small reads; `unsent`, the
     responses being sent; `folder`, where their temporary files are; `health`, for probes;
-    `queries`, which runs reads and SELECTs; `pipelines` and `runner`, the status of pipelines and
+    `queries`, which runs reads and SELECTs; `statuses` and `runner`, those of pipelines and
     their processes; `scripts`, which plans them; `metrics`; `streams`, the number of open ones.
     """
     app = FastAPI(
@@ -80,7 +80,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.queries = QueryExecutor(
         settings, state.threads, state.request_queues, state.unsent, state.metrics
     )
-    state.pipelines = Pipelines(settings.warehouse)
+    state.statuses = Statuses(settings.warehouse)
     state.runner = Runner(settings.warehouse)
     state.scripts = ScriptChecks(state.queries, settings.warehouse)
     state.streams = 0
@@ -111,8 +111,8 @@ def create_app(settings: ServerSettings) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     with work_folder("streamhouse-serve-") as folder:
         app.state.folder = folder
-        app.state.queries.start(folder)
-        app.state.request_queues.views.start(asyncio.get_running_loop())
+        app.state.queries.folder = folder
+        app.state.request_queues.views.loop = asyncio.get_running_loop()
         try:
             yield
         finally:

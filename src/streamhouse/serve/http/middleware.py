@@ -139,7 +139,8 @@ class RequestMiddleware:
     def _record(self, exchange: _Exchange) -> None:
         scope, status = exchange.scope, exchange.status or 499
         seconds = time.perf_counter() - exchange.began
-        route = _route(scope)
+        # The template, such as `/views/{name}`, which keeps the number of metric labels small.
+        route: str = getattr(scope.get("route"), "path", "other")
         method = exchange.method
         self._metrics.requests.labels(route, method, str(status)).inc()
         self._metrics.sent.labels(route).inc(exchange.bytes)
@@ -300,12 +301,6 @@ def _bounded(receive: Receive, exchange: _Exchange) -> Receive:
         return message
 
     return bounded
-
-
-def _route(scope: Scope) -> str:
-    """The path template, such as `/views/{name}`, which keeps the number of metric labels small."""
-    path = getattr(scope.get("route"), "path", None)
-    return path if isinstance(path, str) else "other"
 
 
 def _method(scope: Scope) -> str:

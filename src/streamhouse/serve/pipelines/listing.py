@@ -43,24 +43,26 @@ def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
     if query.late_rows:
         values["numLateRecordsDropped"] = query.late_rows
     values |= _changes(query.changes)
-    if is_live and query.is_view:
-        values |= _refresh_metrics(query, now_ms)
-    if is_live and query.state_bytes is not None:
-        values["stateSize"] = query.state_bytes
     state = None if query.lag is None else query.lag.state
-    if is_live and query.commit is not None:
+    if state is not None and state.position is not None:
+        values["BinlogFilename"], values["BinlogPosition"] = state.position
+    if not is_live:
+        return values
+    if query.is_view:
+        values |= _refresh_metrics(query, now_ms)
+    if query.state_bytes is not None:
+        values["stateSize"] = query.state_bytes
+    if query.commit is not None:
         values |= _commit(query.commit)
-    if is_live:
-        values["numRecordsInPerSecond"] = query.rows_per_second
-        if query.last_rows_ms is not None:
-            values["sourceIdleTime"] = max(0, now_ms - query.last_rows_ms)
+    values["numRecordsInPerSecond"] = query.rows_per_second
+    if query.last_rows_ms is not None:
+        values["sourceIdleTime"] = max(0, now_ms - query.last_rows_ms)
     if state is None:
         return values
-    if is_live:
-        values["isSnapshotting"] = int(state.snapshotting)
-        values["isStreamReading"] = int(not state.snapshotting)
-        values |= _snapshots(state)
-    if is_live and state.event_ms is not None and state.received_ms is not None:
+    values["isSnapshotting"] = int(state.snapshotting)
+    values["isStreamReading"] = int(not state.snapshotting)
+    values |= _snapshots(state)
+    if state.event_ms is not None and state.received_ms is not None:
         values["currentFetchEventTimeLag"] = state.received_ms - state.event_ms
         values["MilliSecondsBehindSource"] = state.received_ms - state.event_ms
         committed = query.last_rows_ms
@@ -68,8 +70,6 @@ def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
         if caught_up and committed is not None and committed >= state.received_ms:
             values["currentEmitEventTimeLag"] = committed - state.event_ms
         values["MilliSecondsSinceLastEvent"] = max(0, now_ms - state.received_ms)
-    if state.position is not None:
-        values["BinlogFilename"], values["BinlogPosition"] = state.position
     return values
 
 
@@ -116,43 +116,31 @@ def _commit(commit: Commit) -> Values:
     }
 
 
-class Pipelines:
-    """Reads the status of the pipelines of a warehouse; `options` are those of its catalog."""
+def all_pipelines(statuses: Statuses) -> list[Pipeline]:
+    """All pipelines of a warehouse, sorted by name."""
+    found = map(statuses.read, statuses.names())
+    return [described(statuses, status) for status in found if status is not None]
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._statuses = Statuses(options)
 
-    def all(self) -> list[Pipeline]:
-        """All pipelines, sorted by name."""
-        statuses = ((name, self._statuses.read(name)) for name in self._statuses.names())
-        return [self._record(status) for _, status in statuses if status is not None]
-
-    def find(self, name: str) -> Pipeline:
-        """One pipeline; `TableError`, which names the nearest match, if it does not exist."""
-        return self._record(self._statuses.find(name))
-
-    def forget(self, name: str) -> None:
-        """Delete the files of a pipeline that has ended; raises as `Statuses.forget`."""
-        self._statuses.forget(name)
-
-    def _record(self, status: Status) -> Pipeline:
-        name, is_live = status.name, status.is_live
-        return {
-            "name": name,
-            "state": "running" if is_live else status.state,
-            "pid": None if status.state == "starting" else status.process.pid,
-            "host": status.process.host,
-            "started": _time(status.began_ms),
-            "updated": _time(status.updated_ms),
-            "ended": _time(status.ended_ms),
-            "script": self._statuses.masked_script(name),
-            "startable": self._statuses.has(name, SCRIPT),
-            "restarts": status.restarts,
-            "last_error": status.error,
-            "last_error_time": _time(status.error_ms),
-            "queries": [_query(query, is_live) for query in status.queries],
-            "maintenance": _maintenance(status.maintenance),
-        }
+def described(statuses: Statuses, status: Status) -> Pipeline:
+    """One pipeline, by its status."""
+    name, is_live = status.name, status.is_live
+    return {
+        "name": name,
+        "state": "running" if is_live else status.state,
+        "pid": None if status.state == "starting" else status.process.pid,
+        "host": status.process.host,
+        "started": _time(status.began_ms),
+        "updated": _time(status.updated_ms),
+        "ended": _time(status.ended_ms),
+        "script": statuses.masked_script(name),
+        "startable": statuses.has(name, SCRIPT),
+        "restarts": status.restarts,
+        "last_error": status.error,
+        "last_error_time": _time(status.error_ms),
+        "queries": [_query(query, is_live) for query in status.queries],
+        "maintenance": _maintenance(status.maintenance),
+    }
 
 
 def _query(query: QueryStatus, is_live: bool) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from collections.abc import Iterable
 
 from sqlglot import exp
 
@@ -139,7 +138,10 @@ def _check(query: Query, tables: _Served) -> None:
     for clause in tree.find_all(exp.With):
         if clause.args.get("recursive"):
             raise node_errors.unsupported(script, clause, "WITH RECURSIVE is not supported")
-        _check_names(expression.alias for expression in clause.expressions)
+        for name in (expression.alias for expression in clause.expressions):
+            # It would shadow one of the engine's relations (`scan_0`, …).
+            if _RELATION.fullmatch(name):
+                raise UnsupportedSqlError(f"'{name}' is a reserved name; rename the WITH query")
     for table in names.leaves(tree):
         if not isinstance(table.this, exp.Identifier):
             raise node_errors.unsupported(script, table, "table functions are not supported here")
@@ -154,10 +156,3 @@ def _check(query: Query, tables: _Served) -> None:
             tables.served(names.table_name(table))
         except TableError as error:
             raise node_errors.error(script, table, str(error)) from None
-
-
-def _check_names(with_names: Iterable[str]) -> None:
-    """Reject WITH queries that could shadow the engine's relations (`scan_0`, …)."""
-    for name in with_names:
-        if _RELATION.fullmatch(name):
-            raise UnsupportedSqlError(f"'{name}' is a reserved name; rename the WITH query")

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimitError
@@ -57,39 +57,34 @@ class QueryExecutor:
     _metrics: Metrics
     _idle: list[_Worker] = field(default_factory=list)
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
-    _folder: str = ""
+    folder: str = ""
+    """For the files of responses, which are kept until they have been sent."""
     _states: dict[str, str] = field(default_factory=dict)
-
-    def start(self, folder: str) -> None:
-        """Set the folder for the files of responses, which are kept until they have been sent."""
-        self._folder = folder
 
     def path(self) -> str:
         """The path for a new file with the rows of a response."""
-        return os.path.join(self._folder, uuid.uuid4().hex)
+        return os.path.join(self.folder, uuid.uuid4().hex)
 
     async def run(self, client: str, request: ReadRequest) -> ReadResult:
-        """Run a request of a client; raises as `read_execution.run_request`, and `Problem` busy."""
+        """Run a request of a client; raises as `worker.run_request`, and `Problem` busy."""
+        result = None
         if isinstance(request, RowsRequest):
             known = {self._states[tag]: tag for tag in request.known_etags if tag in self._states}
-            result = await self._run(client, replace(request, etags_of_states=known))
-            self._note_state(result)
-            return result
-        return await self._run(client, request)
-
-    def _note_state(self, result: ReadResult) -> None:
-        """Remember the state of the tables at which the rows had this ETag."""
+            request = replace(request, etags_of_states=known)
+            if request.trusted:
+                result = await self._small(client, request)
+        if result is None:
+            result = await self._large(client, request)
         if result.etag is not None and result.state is not None:
+            # The state of the tables at which the rows had this ETag.
             self._states.pop(result.etag, None)
             self._states[result.etag] = result.state
             if len(self._states) > _MAX_STATES:
                 del self._states[next(iter(self._states))]
+        return result
 
-    async def _run(self, client: str, request: ReadRequest) -> ReadResult:
-        if isinstance(request, RowsRequest) and request.trusted:
-            small = await self._small(client, request)
-            if small is not None:
-                return small
+    async def _large(self, client: str, request: ReadRequest) -> ReadResult:
+        """Run a request in a process, and count it."""
         started, outcome = time.perf_counter(), "failed"
         try:
             result = await self._run_in_process(client, request)
@@ -192,11 +187,6 @@ class QueryExecutor:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    @staticmethod
-    def _unexpected(request: ReadRequest, error: UnexpectedError) -> StreamhouseError:
-        LOGGER.error("a query failed unexpectedly:\n%s", error.trace)
-        return StreamhouseError(str(error)) if request.trusted else SqlError(str(error))
-
     async def _run_in_worker(self, request: ReadRequest, started_at: float) -> ReadResult:
         """Run a request in a process, within the time left since `started_at`.
 
@@ -221,7 +211,8 @@ class QueryExecutor:
         else:
             self._idle.append(worker)
         if isinstance(reply, UnexpectedError):
-            raise self._unexpected(request, reply)
+            LOGGER.error("a query failed unexpectedly:\n%s", reply.trace)
+            raise StreamhouseError(str(reply)) if request.trusted else SqlError(str(reply))
         if isinstance(reply, TimeLimitError):
             raise TimeLimitError.after(seconds)
         if isinstance(reply, StreamhouseError):
@@ -239,7 +230,7 @@ class QueryExecutor:
         return await self._started()
 
     async def _started(self) -> _Worker:
-        folder = tempfile.mkdtemp(prefix="worker-", dir=self._folder)
+        folder = tempfile.mkdtemp(prefix="worker-", dir=self.folder)
         return await _Worker.start(self._settings, folder)
 
 
@@ -258,7 +249,7 @@ class _Worker:
         self.folder = folder
 
     @classmethod
-    async def start(cls, settings: ServerSettings, folder: str) -> _Worker:
+    async def start(cls, settings: ServerSettings, folder: str) -> Self:
         """Fork a process and wait until it is ready for requests."""
         own_end, child_end = multiprocessing.Pipe()
         setup = (dict(settings.warehouse), settings.query_memory, folder)
@@ -269,22 +260,21 @@ class _Worker:
             with child_end:
                 return fork(serve, child_end, *setup)
 
+        worker = None
         try:
-            process = await asyncio.to_thread(forked)
-        except BaseException as error:
-            own_end.close()
-            shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, OSError | EOFError):
-                raise _start_error() from None
-            raise
-        worker = cls(process, own_end, folder)
-        try:
+            worker = cls(await asyncio.to_thread(forked), own_end, folder)
             async with asyncio.timeout(_START_S):
                 await worker._in_thread(own_end.recv)
         except BaseException as error:
-            await worker.end()
-            if isinstance(error, TimeoutError | EOFError | ConnectionError):
-                raise _start_error() from None
+            if worker is None:
+                own_end.close()
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                await worker.end()
+            if isinstance(error, OSError | EOFError):
+                raise StreamhouseError(
+                    "the process that runs queries does not start; see the server's standard error"
+                ) from None
             raise
         return worker
 
@@ -294,9 +284,14 @@ class _Worker:
         Raises `TimeLimitError` if it does not respond in time, so it has to be killed, and
         `LimitError` if it died, presumably of its memory limit. The messages name `limits`.
         """
+
+        def exchange() -> Any:
+            self._connection.send(request)
+            return self._connection.recv()
+
         try:
             async with asyncio.timeout(within_s):
-                return await self._exchange(request)
+                return await self._in_thread(exchange)
         except TimeoutError:
             raise TimeLimitError.after(limits.seconds or within_s) from None
         except (EOFError, ConnectionError):
@@ -316,18 +311,5 @@ class _Worker:
         self._connection.close()
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
 
-    async def _exchange(self, request: object) -> Any:
-        def round_trip() -> Any:
-            self._connection.send(request)
-            return self._connection.recv()
-
-        return await self._in_thread(round_trip)
-
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
-
-
-def _start_error() -> StreamhouseError:
-    return StreamhouseError(
-        "the process that runs queries does not start; see the server's standard error"
-    )

@@ -20,7 +20,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, ClassVar, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -201,7 +201,7 @@ class RowsRequest:
 
     `columns` are the wanted columns, None for all. `filter` is a client's condition in the Flink
     dialect. `order` are columns, each with whether it is descending; by default the primary key.
-    `as_of` is a point in time as in `pinned_tables.parsed_as_of`. `known_etags` are those of
+    `as_of` is a point in time as in `pinned_tables.PinnedTables`. `known_etags` are those of
     responses that the client has, `etags_of_states` those among them whose state of the tables
     (`ReadResult.state`) is known. `small_only`: give up if the tables have many records.
     """
@@ -233,11 +233,8 @@ class SelectRequest:
     limits: Limits
     views: tuple[ServedView, ...] | None = None
     scope: Scope = EVERYTHING
-
-    @property
-    def trusted(self) -> bool:
-        """False: the query is SQL text from the client."""
-        return False
+    trusted: ClassVar[bool] = False
+    """The query is SQL text from the client."""
 
 
 ReadRequest: TypeAlias = RowsRequest | SelectRequest

@@ -1,5 +1,6 @@
 """Pins each table of a query to one snapshot, so that the response can name what it read."""
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -83,9 +84,6 @@ class PinnedTable:
             f"{self.table.schema_id}"
         )
 
-    def schema(self, columns: list[str]) -> pa.Schema:
-        return self.shown.read_schema(columns)
-
     def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         if self.snapshot is None:
             return iter(())
@@ -104,35 +102,30 @@ def pin_table(table: Table, as_of: AsOf | None = None) -> PinnedTable:
     if not as_of:
         latest = table.latest_snapshot_id()
         return PinnedTable(table, None if latest is None else table.snapshot(latest))
-    try:
+    with _in_range():
         as_of = resolve(table, as_of)
         snapshot = snapshot_of(table, as_of)
         return PinnedTable(table_as_of(table, as_of) if as_of else table, snapshot, own_schema=True)
-    except (ValueError, OverflowError):
-        raise _out_of_range() from None
 
 
-def parsed_as_of(table: Table, text: str) -> AsOf:
-    """Parse a snapshot id, a tag, a time (UTC), or a duration such as `5 min ago`."""
+@contextlib.contextmanager
+def _in_range() -> Iterator[None]:
+    """Raise `OptionError` for a point in time that cannot be represented."""
     try:
-        return parse_as_of(table, text)
+        yield
     except (ValueError, OverflowError):
-        raise _out_of_range() from None
-
-
-def _out_of_range() -> OptionError:
-    return OptionError(
-        "parameter 'as_of' is out of range; give a snapshot's number, a tag, a time such as "
-        "2026-01-01 00:00:00 (UTC), or a relative time such as '5 min ago'"
-    )
+        raise OptionError(
+            "parameter 'as_of' is out of range; give a snapshot's number, a tag, a time such as "
+            "2026-01-01 00:00:00 (UTC), or a relative time such as '5 min ago'"
+        ) from None
 
 
 @dataclass
 class PinnedTables:
     """The tables of one query, each pinned when it is first used.
 
-    `as_of`, a text as for `parsed_as_of`, applies to tables for which the query names no point in
-    time; None: the newest snapshot.
+    `as_of` applies to tables for which the query names no point in time: a snapshot id, a tag, a
+    time (UTC), or a duration such as `5 min ago`; None: the newest snapshot.
     """
 
     warehouse: Warehouse
@@ -168,7 +161,8 @@ class PinnedTables:
         """The pinned table `database.table`."""
         if name not in self.tables:
             table = self.warehouse.table(name)
-            as_of = None if self.as_of is None else parsed_as_of(table, self.as_of)
+            with _in_range():
+                as_of = None if self.as_of is None else parse_as_of(table, self.as_of)
             self.tables[name] = pin_table(table, as_of)
         return self.tables[name]
 
@@ -181,7 +175,7 @@ class PinnedTables:
         source: Any = self._source(scan)
         columns = list(scan.columns)
         if isinstance(source, PinnedTable):
-            return source.schema(columns), lambda: source.read(columns)
+            return source.shown.read_schema(columns), lambda: source.read(columns)
         return source.read_schema(columns), lambda: source.read(columns=columns)
 
     def pin_all(self, scans: tuple[BoundedScan, ...]) -> None:

@@ -7,7 +7,6 @@ It must not reveal columns and rows that the view hides
 import itertools
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -58,14 +57,10 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
             return record | {"error": f"the table of view '{view.name}' does not exist"}
         return record | (_of_view(warehouse, view) if table is None else _of_table(table, view))
     except StreamhouseError as error:
-        return record | _error(error, warehouse)
+        return record | {"error": hide_path(str(error), warehouse.path)}
     except Exception as error:  # noqa: BLE001 - one bad table must not fail the whole list
         LOGGER.error("view %s cannot be described: %s", view.name, hide_secrets(repr(error)))
         return record | {"error": f"the view cannot be read: {type(error).__name__}"}
-
-
-def _error(error: StreamhouseError, warehouse: Warehouse) -> dict[str, str]:
-    return {"error": hide_path(str(error), warehouse.path)}
 
 
 def required_table(warehouse: Warehouse, view: ServedView) -> Table:
@@ -87,13 +82,10 @@ def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     table = table_of(warehouse, view.source)
     if table is None:
         return _of_view(warehouse, view) | {"name": view.name, "kind": VIEW, "schema_versions": []}
-    columns = visible_columns(view, ShownTable(table).columns)
-    keys = _keys(table, columns)
     return {
         "name": view.name,
         "kind": TABLE,
-        "columns": _column_records(columns),
-        **keys,
+        **_columns_and_keys(table, view),
         "version": table.schema_id,
         "schema_versions": _versions(table),
     }
@@ -149,9 +141,10 @@ def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
     table = required_table(warehouse, view)
     counted = view.filter is None
     hidden = view.filter is not None or not set(table.partition_keys) <= _names(view, table)
-    columns = ("partition", "bucket", "file_path", "file_format", "level", "record_count",
-               "file_size_in_bytes", "creation_time")  # fmt: skip
-    rows = _file_rows(warehouse, view.source, columns)
+    columns = ["partition", "bucket", "file_path", "file_format", "level", "record_count",
+               "file_size_in_bytes", "creation_time"]  # fmt: skip
+    batches = warehouse.readable(f"{view.source}$files").read(columns=columns)
+    rows = [row for batch in batches for row in json_objects(batch)]
     records = [
         {
             "partition": None if hidden else row["partition"],
@@ -168,12 +161,6 @@ def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
     return {"files": records, "total": len(rows)}
 
 
-def _file_rows(warehouse: Warehouse, source: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    table = warehouse.readable(f"{source}$files")
-    batches = table.read(columns=list(columns))
-    return [row for batch in batches for row in json_objects(batch)]
-
-
 def _versions(table: Table) -> list[dict[str, Any]]:
     """The newest 100 schema versions and their creation times, newest first."""
     records = []
@@ -186,12 +173,10 @@ def _versions(table: Table) -> list[dict[str, Any]]:
 
 
 def _of_table(table: Table, view: ServedView) -> dict[str, Any]:
-    columns = visible_columns(view, ShownTable(table).columns)
     record = {
         "kind": TABLE,
         "materialized": QUERY in table.options,
-        "columns": _column_records(columns),
-        **_keys(table, columns),
+        **_columns_and_keys(table, view),
     }
     latest = table.latest_snapshot_id()
     if latest is None:
@@ -232,7 +217,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
         pins = PinnedTables(warehouse)
         pins.pin_all(planned(ServedView(view.source, view.source), tables).scans)
     except (SqlError, TableError, DataLossError) as error:
-        return record | _error(error, warehouse)
+        return record | {"error": hide_path(str(error), warehouse.path)}
     time = None if pins.time_ms is None else iso(pins.time_ms)
     return record | {"snapshot": pins.snapshot, "time": time}
 
@@ -249,13 +234,14 @@ def _column_records(columns: list[Column]) -> list[dict[str, Any]]:
     ]
 
 
-def _keys(table: Table, columns: list[Column]) -> Mapping[str, list[str]]:
-    """The primary key, unless one of its columns is hidden, and the shown partition columns."""
+def _columns_and_keys(table: Table, view: ServedView) -> dict[str, Any]:
+    """The shown columns, among them those of partitions, and the key if it is shown as a whole."""
+    columns = visible_columns(view, ShownTable(table).columns)
     names = {column.name for column in columns}
-    key, parts = table.primary_key, table.partition_keys
     return {
-        "primary_key": list(key) if set(key) <= names else [],
-        "partitioned_by": [name for name in parts if name in names],
+        "columns": _column_records(columns),
+        "primary_key": list(table.primary_key) if set(table.primary_key) <= names else [],
+        "partitioned_by": [name for name in table.partition_keys if name in names],
     }
 
 

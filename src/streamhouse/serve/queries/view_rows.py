@@ -164,10 +164,10 @@ class RowsSource:
     def __init__(self, warehouse: Warehouse, request: RowsRequest, most: int | None) -> None:
         self._request = request
         self._most = most
-        self._warehouse = warehouse
         self.pins = PinnedTables(warehouse, request.as_of)
-        self.pin = self._table()
-        self._tables = _PinnedResolver(warehouse, request.view.source, self.pin)
+        name = request.view.source
+        self.pin = None if table_of(warehouse, name) is None else self.pins.get(name)
+        self._tables = _PinnedResolver(warehouse, name, self.pin)
         self.names = self._columns()
         self._served = request.view.visible(self.names)
 
@@ -223,11 +223,6 @@ class RowsSource:
     def _name(self) -> tuple[str, str]:
         database, table = self._request.view.source.split(".", 1)
         return database, table
-
-    def _table(self) -> PinnedTable | None:
-        """The pinned table; None for a SQL view."""
-        name = self._request.view.source
-        return None if table_of(self._warehouse, name) is None else self.pins.get(name)
 
     def _columns(self) -> tuple[str, ...]:
         if self.pin is not None:

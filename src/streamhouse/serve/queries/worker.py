@@ -43,7 +43,6 @@ from streamhouse.serve.queries.output import (
     ReadRequest,
     ReadResult,
     RowsRequest,
-    ScriptRequest,
     SelectRequest,
 )
 
@@ -168,17 +167,14 @@ def serve(client: Connection, options: Mapping[str, str], memory: int, folder: s
         timer = threading.Timer(LONG_S, _lower_priority)
         timer.start()
         try:
-            reply = _answer(warehouse, request)
+            if isinstance(request, RowsRequest | SelectRequest):
+                reply: object = run_request(warehouse, request)
+            else:
+                reply = import_module(_SCRIPTS).check_alone(request)
         except StreamhouseError as error:
             reply = error
         timer.cancel()
         client.send(reply)
-
-
-def _answer(warehouse: Warehouse, request: ReadRequest | ScriptRequest) -> object:
-    if isinstance(request, RowsRequest | SelectRequest):
-        return run_request(warehouse, request)
-    return import_module(_SCRIPTS).check_alone(request)
 
 
 def _lower_priority() -> None:

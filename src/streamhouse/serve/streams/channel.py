@@ -30,7 +30,6 @@ from streamhouse.serve.streams.event import (
     EncodingStopped,
     StreamEncoder,
     StreamEvent,
-    StreamPosition,
     heartbeat,
 )
 from streamhouse.serve.streams.first_events import (
@@ -228,7 +227,9 @@ class Channel:
                 age_ms = time.time_ns() // 1_000_000 - result.commit.time_ms
                 self._stats.freshness_ms = max(0, age_ms)
             self._publish(result.events)
-        self._record_position(result.commit)
+        # Subscribers can resume from here.
+        self.history.record(result.commit, self._head)
+        self._trim()
 
     def _publish(self, events: Sequence[StreamEvent]) -> None:
         self._disconnect_slow()
@@ -271,11 +272,6 @@ class Channel:
             unread, size = reader.backlog(self._head)
             if unread > settings.queue_events or size > settings.queue_bytes:
                 reader.disconnect_slow(f"it had {unread:,} unread events of {size:,} bytes")
-
-    def _record_position(self, commit: StreamPosition) -> None:
-        """Record a position from which subscribers can resume."""
-        self.history.record(commit, self._head)
-        self._trim()
 
     def _schedule_heartbeat(self, at: float) -> None:
         self._heartbeat_timer = self._loop.call_at(at, self._send_heartbeats)

@@ -4,13 +4,11 @@ An event is one JSON object. As a server-sent event it is the `data`, with `id` 
 kind) in lines of their own; as a WebSocket message the object has the keys `id` and `type`.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -50,7 +48,7 @@ class StreamPosition:
     stamp: str
 
     @classmethod
-    def of(cls, incarnation: str, snapshot: int, time_ms: int) -> StreamPosition:
+    def of(cls, incarnation: str, snapshot: int, time_ms: int) -> Self:
         """The commit of a snapshot; every process computes the same for the same commit."""
         text = f"{incarnation}\n{snapshot}\n{time_ms}".encode()
         return cls(snapshot, time_ms, short_digest(text))

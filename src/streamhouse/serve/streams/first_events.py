@@ -1,7 +1,5 @@
 """The first events of subscribers: initial state or missed events, built once and shared."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import weakref
@@ -10,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError
 from streamhouse.paimon.read.table import Table
@@ -51,7 +49,7 @@ class ResumePosition:
     stamp: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> ResumePosition:
+    def parse(cls, text: str) -> Self:
         """Parse an event id or a snapshot id; `BadIdError` for anything else."""
         match = _ID.fullmatch(text)
         if match is None:
@@ -219,19 +217,19 @@ class StateMemory:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._states: list[weakref.ref[FirstEvents]] = []
+        self._states: weakref.WeakKeyDictionary[FirstEvents, None] = weakref.WeakKeyDictionary()
+        """From the oldest one on."""
 
     def add(self, state: FirstEvents) -> None:
         """Add a state; beyond the limit, disconnects the subscribers still reading the oldest."""
-        alive = [
-            found for found in (reference() for reference in self._states) if found is not None
-        ]
-        total = state.size + sum(kept.size for kept in alive)
-        while alive and total > self._max_bytes:
-            oldest = alive.pop(0)
+        total = state.size + sum(kept.size for kept in self._states)
+        for oldest in list(self._states):
+            if total <= self._max_bytes:
+                break
             total -= oldest.size
+            del self._states[oldest]
             oldest.disconnect_readers()
-        self._states = [weakref.ref(kept) for kept in (*alive, state)]
+        self._states[state] = None
 
 
 T = TypeVar("T")
@@ -329,6 +327,8 @@ class FirstEventsBuilder:
             events = await self._resources.run(read)
         if events is None:
             return None
+        if position is None:
+            self._stats.add(state_rows=row_count(events))
         first = FirstEvents(events, link)
         self._resources.states.add(first)
         if self._current_position()[0] is now:
@@ -336,11 +336,6 @@ class FirstEventsBuilder:
         return first
 
     def _state(self, now: PollResult) -> tuple[StreamEvent, ...]:
-        events = self._read_state(now)
-        self._stats.add(state_rows=row_count(events))
-        return events
-
-    def _read_state(self, now: PollResult) -> tuple[StreamEvent, ...]:
         commit = now.commit
         if now.state is not None:
             inserts = as_inserts(now.state.select(now.schema.names)).to_batches()

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 from streamhouse.errors import SlowReaderError, StreamhouseError
 from streamhouse.serve.streams.event import StreamEvent
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Link:
     """A node of the list; a subscriber that points to it has read its event.
 
@@ -22,23 +24,17 @@ class Link:
     ends the stream of each subscriber that reaches it.
     """
 
-    __slots__ = ("error", "event", "next", "number", "size")
-
-    def __init__(self) -> None:
-        self.event: StreamEvent | None = None
-        self.error: StreamhouseError | None = None
-        self.next: Link | None = None
-        self.number = 0
-        self.size = 0
+    event: StreamEvent | None = None
+    error: StreamhouseError | None = None
+    number: int = 0
+    size: int = 0
+    next: Link | None = None
 
     def append(self, event: StreamEvent | None, error: StreamhouseError | None = None) -> Link:
         """Append an event, or an error that ends the stream, to this link, which is the last."""
-        link = Link()
-        link.event, link.error = event, error
-        link.number = self.number + 1
-        link.size = self.size + (0 if event is None else event.size)
-        self.next = link
-        return link
+        size = self.size + (0 if event is None else event.size)
+        self.next = Link(event, error, self.number + 1, size)
+        return self.next
 
 
 class FirstEvents:

@@ -258,19 +258,16 @@ class ViewPoller:
             return self._feed
         feed = self._open_feed()
         try:
-            incarnation = feed.incarnation
-            if self._seen is not None and incarnation == self._incarnation:
-                self._resume(feed, self._seen)
+            incarnation, seen = feed.incarnation, self._seen
+            if seen is not None and incarnation == self._incarnation:
+                snapshot, state = seen.commit.snapshot, seen.state
+                if same_columns(feed.schema, seen.schema) and (snapshot or state is not None):
+                    feed.resume_after(snapshot, state)
         except BaseException:
             feed.close()
             raise
         self._feed, self._incarnation = feed, incarnation
         return feed
-
-    def _resume(self, feed: Feed, seen: PollResult) -> None:
-        snapshot = seen.commit.snapshot
-        if same_columns(feed.schema, seen.schema) and (snapshot or seen.state is not None):
-            feed.resume_after(snapshot, seen.state)
 
     def _restart(self) -> None:
         """Reopen the feed and pass on the current state as a new initial state."""

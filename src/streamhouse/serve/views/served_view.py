@@ -178,24 +178,16 @@ def hide_definition_errors(warehouse: Warehouse, view: ServedView) -> Iterator[N
     try:
         yield
     except StreamhouseError:
-        error = _definition_error(warehouse, view)
-        if error is None:
-            raise
-        LOGGER.warning("view '%s' cannot be read as it is defined: %s", view.name, error)
-        raise TableError(
-            f"view '{view.name}' cannot be read as it is defined in the server's file of views; "
-            "the server's log has the details"
-        ) from None
-
-
-def _definition_error(warehouse: Warehouse, view: ServedView) -> StreamhouseError | None:
-    if view.columns is None and view.filter is None:
-        return None
-    try:
-        planned(view, WarehouseTables(warehouse))
-    except StreamhouseError as error:
-        return error
-    return None
+        if view.columns is not None or view.filter is not None:
+            try:
+                planned(view, WarehouseTables(warehouse))
+            except StreamhouseError as error:
+                LOGGER.warning("view '%s' cannot be read as it is defined: %s", view.name, error)
+                raise TableError(
+                    f"view '{view.name}' cannot be read as it is defined in the server's file of "
+                    "views; the server's log has the details"
+                ) from None
+        raise
 
 
 class ViewCatalog:
@@ -248,11 +240,9 @@ class ViewCatalog:
 
     def _existing(self, warehouse: Warehouse, view: ServedView) -> ServedView:
         """The view, if its source exists; the `TableError` does not reveal the source's name."""
-        try:
+        with contextlib.suppress(TableError):
             if self._exists(warehouse, view.source):
                 return view
-        except TableError:
-            pass
         raise TableError(
             f"view '{view.name}' cannot be read: its table, as defined in the server's views file, "
             "does not exist"

@@ -1,9 +1,10 @@
 """`/health` and `/metrics`."""
 
 import asyncio
+import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -21,8 +22,9 @@ from streamhouse.serve.http.metrics import CONTENT_TYPE
 from streamhouse.serve.http.models import HealthResponse, error_responses
 from streamhouse.serve.http.routes.parameters import KNOWN_PARAMETERS, state
 from streamhouse.serve.http.routes.pipelines import read, sees_pipelines
+from streamhouse.serve.pipelines.listing import all_pipelines
 from streamhouse.serve.settings import ServerSettings
-from streamhouse.serve.tokens import EVERYTHING, RUN
+from streamhouse.serve.tokens import EVERYTHING, RUN, Scope
 
 OK = "ok"
 
@@ -79,13 +81,9 @@ async def health(request: Request) -> Response:
     body: dict[str, object] = {"status": "ok" if healthy else "failing"}
     body["token_needed"] = bool(settings.tokens)
     if scope is not None:
-
-        def count(warehouse: Warehouse) -> int:
-            return len(parts.views.list_views(warehouse, scope))
-
         body |= {
             "warehouse": status,
-            "views": await _view_count(request, count) if healthy else None,
+            "views": await _view_count(request, scope) if healthy else None,
             "uptime_seconds": round(time.time() - parts.started, 3),
             "allow_run": settings.allow_run and scope.may(RUN),
             "limits": {
@@ -112,16 +110,18 @@ async def metrics(request: Request, scope: MayRead) -> Response:
     pipelines: list[dict[str, Any]] = []
     if sees_pipelines(request, scope):
         try:
-            pipelines = await read(request, state(request).pipelines.all)
+            pipelines = await read(request, lambda: all_pipelines(state(request).statuses))
         except Exception as error:  # noqa: BLE001  # the server's own metrics are known
             LOGGER.warning("the metrics of pipelines are unknown: %s", hide_secrets(str(error)))
     return Response(state(request).metrics.text(scope, pipelines), media_type=CONTENT_TYPE)
 
 
-async def _view_count(request: Request, count: Callable[[Warehouse], int]) -> int | None:
+async def _view_count(request: Request, scope: Scope) -> int | None:
     """The number of views; None if the server is too busy to count them, or counting fails."""
-    try:
-        number: int = await state(request).threads.read(client_of(request), count)
-        return number
-    except (Problem, StreamhouseError):
-        return None
+    parts = state(request)
+    with contextlib.suppress(Problem, StreamhouseError):
+        views = await parts.threads.read(
+            client_of(request), lambda warehouse: parts.views.list_views(warehouse, scope)
+        )
+        return len(views)
+    return None

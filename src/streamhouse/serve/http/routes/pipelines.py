@@ -25,6 +25,7 @@ from streamhouse.serve.http.models import (
     error_responses,
 )
 from streamhouse.serve.http.routes.parameters import KNOWN_PARAMETERS, state
+from streamhouse.serve.pipelines.listing import all_pipelines, described
 from streamhouse.serve.pipelines.runner import Runner
 from streamhouse.serve.settings import ServerSettings
 from streamhouse.serve.tokens import RUN, Scope
@@ -109,7 +110,7 @@ _CHANGED: dict[str, Any] = {
 )
 async def pipelines(request: Request) -> Any:
     """All pipelines of the warehouse, running and ended, with their throughput and lag."""
-    return {"pipelines": await read(request, state(request).pipelines.all)}
+    return {"pipelines": await read(request, lambda: all_pipelines(state(request).statuses))}
 
 
 @router.get(
@@ -246,8 +247,8 @@ async def log(
 
 
 def _find(request: Request, name: str) -> dict[str, Any]:
-    record: dict[str, Any] = state(request).pipelines.find(name)
-    return record
+    statuses = state(request).statuses
+    return described(statuses, statuses.find(name))
 
 
 async def _change(request: Request, name: str, action: Callable[[Runner], None]) -> dict[str, Any]:
