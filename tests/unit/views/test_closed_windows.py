@@ -15,12 +15,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from pypaimon import CatalogFactory
 from tests.integration.runtime.conftest import failing_at
 from tests.unit.runtime.local_pipeline import LocalPipeline
 from tests.unit.views.view_session import ViewSession, bag
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.operators.planning.view_plan import plan_view
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.audit import audit
@@ -473,6 +474,24 @@ def check(case: int, seed: int, folder: Path, lateness: timedelta | None) -> Non
             session.restart()
             view.restart()
     view.check_audit()
+
+
+def test_rows_before_a_rollback_are_not_taken_for_those_of_a_new_snapshot(tmp_path: Path) -> None:
+    """Which rows are late is not known where the rows before the batch are not."""
+    session, second = ViewSession(tmp_path / "lake"), timedelta(seconds=1)
+    session.execute(TABLES)
+    view = ClosedView(
+        session, f"SELECT {BY}, COUNT(*) FROM {TUMBLED.format('bookings')} GROUP BY {BY}"
+    )
+    for number in range(2):
+        session.execute(insert("bookings", [(number, "a", EPOCH + number * second, 1)]))
+        view.run(NOW + number * 1_000, "")
+    table = CatalogFactory.create(dict(session.warehouse)).get_table("shop.bookings")
+    table.rollback_to(1)
+    for number in range(2, 4):
+        session.execute(insert("bookings", [(number, "a", EPOCH + number * second, 1)]))
+    with pytest.raises(DataLossError, match="snapshot 2 has expired, or was rolled back"):
+        view.run(NOW + 10_000, "")
 
 
 @pytest.mark.parametrize(

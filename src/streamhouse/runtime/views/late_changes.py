@@ -17,7 +17,6 @@ from streamhouse.duckdb_engine import (
     opened,
     warehouse_scanner,
 )
-from streamhouse.errors import DataLossError
 from streamhouse.operators.planning.closed_windows import LATE
 from streamhouse.operators.trees.incremental import SourceChange
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -27,7 +26,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
-from streamhouse.runtime.views.net_change import known_change
+from streamhouse.runtime.views.net_change import check_known, known_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.batch.closed_windows import KINDS, between, late_table
@@ -203,20 +202,10 @@ class LateChanges:
         return self._at(scan, self._task.start, condition)
 
     def _check_start(self, scan: BoundedScan) -> None:
-        """Raise `DataLossError` if a table's rows before the batch no longer exist."""
+        """Raise `DataLossError` if a table's rows before the batch are not known any more."""
         address = self._spec.address(scan)
-        if address is None:
-            return
-        position, table = self._task.start["vector"][table_key(address)], address.open()
-        number = int(position["snapshot"])
-        if position["table"] != Identity(table).digest or (
-            number and table.snapshots.find(number) is None
-        ):
-            raise DataLossError(
-                f"view {self._spec.target.identifier}: the rows of table {address.identifier} as "
-                f"of snapshot {number} no longer exist, so it is not known which rows came too "
-                "late for their windows; run the script once with --from-scratch"
-            )
+        if address is not None:
+            check_known(address, self._task.start["vector"][table_key(address)])
 
     def _at(
         self, scan: BoundedScan, offset: Offset, condition: Filter | None = None

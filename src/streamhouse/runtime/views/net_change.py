@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from streamhouse.errors import DataLossError
 from streamhouse.lookup.storage.changed_keys import MOST_ROWS, version_of
 from streamhouse.lookup.storage.key_location import rows_changed_between
 from streamhouse.operators.scan import Scan
@@ -15,6 +16,7 @@ from streamhouse.sql.plan import BoundedScan
 
 _MOST_KEYS = 5_000
 """So many keys are found in a table by a filter."""
+FROM_SCRATCH = "run the script once with --from-scratch to compute its targets anew"
 
 
 class UnknownChangeError(Exception):
@@ -74,6 +76,16 @@ def _is_read_alike(table: Table, planned: Table, columns: Sequence[str]) -> bool
     return table.options == planned.options and all(
         new is not None and now.field(new).type == before.field(name).type for name, new in names
     )
+
+
+def check_known(address: TableAddress, position: dict[str, Any]) -> None:
+    """Raise `DataLossError` if the rows that a table had at a position are not known any more."""
+    try:
+        check_history(address.open(), position, position)
+    except UnknownChangeError as error:
+        raise DataLossError(
+            f"the rows that {address.identifier} had are not known, since {error}; {FROM_SCRATCH}"
+        ) from None
 
 
 def check_history(table: Table, start: dict[str, Any], end: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ from streamhouse.runtime.views.late_changes import (
     all_recorded,
     scanner_of_late,
 )
-from streamhouse.runtime.views.net_change import UnknownChangeError, check_history
+from streamhouse.runtime.views.net_change import FROM_SCRATCH, check_known
 from streamhouse.runtime.views.session_changes import SessionChanges
 from streamhouse.runtime.views.spec import Strategy, ViewSpec
 from streamhouse.runtime.views.watermarks import of_later_windows
@@ -48,7 +48,6 @@ from streamhouse.sql.parser.windowed_rows import VERSIONS
 from streamhouse.state.segment import StateError
 
 log = logging.getLogger("streamhouse.views")
-FROM_SCRATCH = "run the script once with --from-scratch to compute its targets anew"
 _LONG_S = 1.0
 """A refresh that takes longer may leave much memory behind."""
 _NOTED_EVERY_S = 0.25
@@ -164,14 +163,7 @@ class RefreshTask:
         if offset["view"] != self._task.end["view"]:
             raise DataLossError(f"it was created anew, or its query has changed; {FROM_SCRATCH}")
         for key, address in self._spec.tables.items():
-            position = offset["vector"][key]
-            try:
-                check_history(address.open(), position, position)
-            except UnknownChangeError as error:
-                raise DataLossError(
-                    f"the rows that {address.identifier} had are not known, since {error}; "
-                    f"{FROM_SCRATCH}"
-                ) from None
+            check_known(address, offset["vector"][key])
 
     def _incremental(self, view: IncrementalView) -> Changes:
         """The changes as what is kept gives them; sets `strategy` unless it is not suitable."""
