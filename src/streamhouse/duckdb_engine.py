@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import duckdb
 import pyarrow as pa
 
 from streamhouse.background import RepeatedStep
@@ -31,8 +32,6 @@ from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
-    import duckdb
-
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
 THREADS = 2
@@ -246,8 +245,6 @@ def _readable_errors(
     query: BoundedQuery,
     connection: duckdb.DuckDBPyConnection,
 ) -> Iterator[None]:
-    import duckdb
-
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:

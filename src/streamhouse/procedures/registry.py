@@ -1,12 +1,10 @@
 """Defines and registers procedures: Python functions that can also be called from SQL."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, get_args
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, get_args
 
 import pyarrow as pa
 
@@ -37,7 +35,7 @@ class Parameter:
     required: bool
 
     @classmethod
-    def of(cls, declared: inspect.Parameter) -> Parameter:
+    def of(cls, declared: inspect.Parameter) -> Self:
         types = (declared.annotation, *get_args(declared.annotation))
         kind = next(kind for type_, kind in _KINDS.items() if type_ in types)
         return cls(declared.name, kind, declared.default is inspect.Parameter.empty)

@@ -4,20 +4,15 @@ The first query's checkpoint is named after the target. The name of each other o
 table that the query reads, as that of a branch of a UNION ALL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.reset.continuous_targets import CheckpointLocation
 from streamhouse.runtime.state.checkpoint import Checkpoint, source_before
+from streamhouse.runtime.streaming.query import JobQuery
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.syntax import Insert
-
-if TYPE_CHECKING:
-    from streamhouse.runtime.reset.continuous_targets import CheckpointLocation
-    from streamhouse.runtime.streaming.query import JobQuery
 
 
 def checkpoint_names(

@@ -1,11 +1,10 @@
 """MERGE, UPDATE, DELETE and TRUNCATE: each computes from one snapshot and makes one commit."""
 
-from __future__ import annotations
-
 import dataclasses
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -51,15 +50,16 @@ class Changed:
     snapshot: int | None = None
     actions: tuple[str, ...] = ()
 
-    def plus(self, other: Changed) -> Changed:
+    def plus(self, other: Self) -> Self:
         """The counts of both, and the later snapshot."""
-        return Changed(
-            self.inserted + other.inserted,
-            self.updated + other.updated,
-            self.deleted + other.deleted,
-            self.rewritten or other.rewritten,
-            other.snapshot or self.snapshot,
-            (*self.actions, *other.actions),
+        return dataclasses.replace(
+            self,
+            inserted=self.inserted + other.inserted,
+            updated=self.updated + other.updated,
+            deleted=self.deleted + other.deleted,
+            rewritten=self.rewritten or other.rewritten,
+            snapshot=other.snapshot or self.snapshot,
+            actions=(*self.actions, *other.actions),
         )
 
     def __str__(self) -> str:
