@@ -115,7 +115,9 @@ def opened(
     scanner = tables if callable(tables) else warehouse_scanner(tables)
     with lasting or _new_database(query.sql, limits or Limits(), threads) as connection:
         clock = _Clock(connection, limits, cancelled)
-        _prepare(connection, now_ms)
+        # Users write the queries: these may read the registered tables, but no files.
+        connection.execute("SET enable_external_access = false")
+        connection.execute(f"SET VARIABLE now = {time_sql(now_ms)}")
         python = PythonUdfs(query.functions)
         python.register(connection)
         scans = {scan.relation: _Scan(*scanner(scan)) for scan in query.scans}
@@ -201,14 +203,8 @@ class _Scan:
             raise
 
 
-def _prepare(connection: duckdb.DuckDBPyConnection, now_ms: int | None) -> None:
-    # Users write the queries: these may read the registered tables, but no files.
-    connection.execute("SET enable_external_access = false")
-    connection.execute(f"SET VARIABLE now = {time_sql(now_ms)}")
-
-
-def time_sql(epoch_ms: int | None = None) -> str:
-    """The SQL of a time, by default the current one, as a TIMESTAMP in UTC."""
+def time_sql(epoch_ms: int | None) -> str:
+    """The SQL of a time (None: the current one) as a TIMESTAMP in UTC."""
     seconds = time.time() if epoch_ms is None else epoch_ms / 1000
     now = datetime.datetime.fromtimestamp(seconds, datetime.UTC).replace(tzinfo=None)
     return f"TIMESTAMP '{now}'"

@@ -43,8 +43,8 @@ def checkpoint_names(
         if first is None or (first.source is not None and list(first.reads) == sources[main]):
             names[main] = target
         elif sources[main] == before and not resumes:
-            raise _error(
-                statement,
+            raise UnsupportedSqlError.at(
+                statement.position,
                 f"so far only the query over {before[-1]} has written {target}; put this INSERT "
                 "before the others into that table, and it resumes where it stopped",
             )
@@ -63,18 +63,14 @@ def check_apart(
     """
     target = spec.target.identifier
     if any(other.description.checkpoint_path == checkpoint.path for other in others):
-        raise _error(
-            statement,
+        raise UnsupportedSqlError.at(
+            statement.position,
             f"two INSERTs into {target} that read the same table would share a checkpoint; write "
             "one INSERT with UNION ALL, or SET 'pipeline.name' = '…' before the second",
         )
     if spec.pending is not None and any(spec.pending.identifier in o.tables for o in others):
-        raise _error(
-            statement,
+        raise UnsupportedSqlError.at(
+            statement.position,
             f"two INSERTs into {target} would share the rows that wait for a lookup, in "
             f"{spec.pending.identifier}; INSERT each into a separate table, and read those tables",
         )
-
-
-def _error(statement: Insert, message: str) -> UnsupportedSqlError:
-    return UnsupportedSqlError.at(statement.position, message)

@@ -32,7 +32,7 @@ from streamhouse.runtime.batch.wait_for_compaction import make_visible, write_ic
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.dml_plan import analyze_dml
-from streamhouse.sql.plan import ROW, AsOf, BoundedScan, Name, TableInfo
+from streamhouse.sql.plan import ROW, AsOf, BoundedScan
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,7 @@ def execute(
     compaction that it needs runs in `sidecar`, else in one started for this. Raises `SqlError`,
     `TableError` and `CommitConflictError`; nothing is changed then.
     """
-    target = _paimon_table(session, statement, statement.target)
-    address = session.endpoints.address(target)
+    address = _target(session, statement)
     with Purge(address.warehouse, address.identifier, sidecar) as purge:
         unfinished_delete.finish(address, purge)
         remove_dead_attempts(address.open(), _committer(address, CHANGE_USER))
@@ -108,13 +107,13 @@ def execute(
 
 def truncate(session: Session, statement: syntax.Truncate, sidecar: Sidecar | None = None) -> None:
     """Remove all rows of a table."""
-    target = _paimon_table(session, statement, statement.target)
-    address = session.endpoints.address(target)
+    address = _target(session, statement)
     truncate_table(address.open(), f"{CHANGE_USER}-{uuid.uuid4()}")
     write_iceberg_metadata(address, sidecar)
 
 
-def _paimon_table(session: Session, statement: syntax.Statement, name: Name) -> TableInfo:
+def _target(session: Session, statement: syntax.DmlStatement | syntax.Truncate) -> TableAddress:
+    name = statement.target
     if "$" in name[-1]:
         raise UnsupportedSqlError.at(
             statement.position,
@@ -128,7 +127,7 @@ def _paimon_table(session: Session, statement: syntax.Statement, name: Name) -> 
             f"{'.'.join(name)} is a {target.connector} table; only Paimon tables can be changed",
         )
     registry.check_sink(target, statement.position)
-    return target
+    return session.endpoints.address(target)
 
 
 def _committer(address: TableAddress, user: str) -> TableCommitter:

@@ -129,11 +129,7 @@ def checkpoint_roots(
     if root is not None:
         yield root
         return
-    initial = [warehouse] if warehouse is not None else []
-    created = [
-        statement.options for statement in statements if isinstance(statement, syntax.CreateCatalog)
-    ]
-    for options in (*initial, *created):
-        path = options.get("warehouse")
-        if path:
+    created = [one.options for one in statements if isinstance(one, syntax.CreateCatalog)]
+    for options in (warehouse or {}, *created):
+        if path := options.get("warehouse"):
             yield checkpoints_of(path)
