@@ -129,8 +129,7 @@ def active_session() -> SparkSession:
     # Starts the JVM, so that SparkConf has the settings of spark-defaults.conf or spark-submit.
     SparkContext._ensure_initialized()
     given = SparkConf()
-    ours = loopback(given.get("spark.master", "local[*]"))
-    for key, value in ours.items():
+    for key, value in loopback(given.get("spark.master", "local[*]")).items():
         given.setIfMissing(key, value)
     session: SparkSession = SparkSession.builder.config(conf=given).getOrCreate()
     return session

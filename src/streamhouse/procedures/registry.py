@@ -129,15 +129,11 @@ class Procedure(Generic[P]):
         if parameter.kind == "BOOLEAN":
             return boolean(f"{self.name}.{parameter.name}", str(value))
         if parameter.kind == "BIGINT":
-            return _whole(where, value)
+            text = str(value).strip()
+            if isinstance(value, bool) or not text.removeprefix("-").isdigit():
+                raise OptionError(f"{where}: {value!r} is not a whole number")
+            return int(text)
         return str(value)
-
-
-def _whole(where: str, value: str | int | float | bool) -> int:
-    text = str(value).strip()
-    if isinstance(value, bool) or not text.removeprefix("-").isdigit():
-        raise OptionError(f"{where}: {value!r} is not a whole number")
-    return int(text)
 
 
 def _plain(name: str) -> str:
@@ -214,10 +210,9 @@ def run(
 
     `qualified` resolves the name of a table, as written, to `database.table`.
     """
-    match = find(procedure)
-    values = match.bind(arguments)
-    call: Callable[..., pa.Table] = match
+    found = find(procedure)
+    values: dict[str, Any] = found.bind(arguments)
     table = values.get("table")
     if isinstance(table, str) and not table.endswith(".*"):
         values["table"] = qualified(table)
-    return call(context, **values)
+    return found(context, **values)

@@ -16,8 +16,6 @@ from streamhouse.sql.streaming import unpaired_retractions
 
 LOOKUP_JOURNAL = "looked_up"
 """The suffix after `__` in the name of the journal table of lookups on servers."""
-
-
 _COMBINERS = ("sum", "min", "max")
 """The merge functions that may be applied in parts; DuckDB's have the same names."""
 
@@ -142,11 +140,8 @@ class QuerySpec:
     @property
     def written(self) -> tuple[TableAddress, ...]:
         """All Paimon tables that every batch commits to."""
-        return (
-            self.auxiliary_tables
-            if self.sink is not None
-            else (self.target, *self.auxiliary_tables)
-        )
+        own = self.auxiliary_tables
+        return own if self.sink is not None else (self.target, *own)
 
     @property
     def lookup_journal(self) -> TableAddress | None:

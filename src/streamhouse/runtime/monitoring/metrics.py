@@ -13,8 +13,6 @@ from streamhouse.paimon.storage.data_files import NewFiles
 
 WINDOW_S = 10.0
 """The sliding window, in seconds, over which rows per second are computed."""
-
-
 VARIABLE = "STREAMHOUSE_COMMIT_TIMES"
 """Names a file to which each commit of a batch appends a line: its end (epoch ms), the table, and
 its duration (ms) including the wait for the table's commit lock."""

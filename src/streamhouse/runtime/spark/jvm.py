@@ -60,8 +60,6 @@ _POLL_S = 0.01
 _TAIL_BYTES = 8192
 _READ_BYTES = 1 << 20
 _MOST_BYTES = 8 << 20
-
-
 OUT_VARIABLE = "STREAMHOUSE_CLASS_ARCHIVE_OUT"
 """Environment variable: the file that the JVM writes its archive to, instead of using one."""
 

@@ -84,12 +84,9 @@ def declaration_of(node: exp.Expr) -> Declaration | None:
 def declarations_in(tree: exp.Expr) -> list[Declaration]:
     """The functions that a tree calls, each once."""
     declarations = (declaration_of(node) for node in tree.find_all(exp.Anonymous))
-    return list(
-        dict.fromkeys(declaration for declaration in declarations if declaration is not None)
-    )
+    return list(dict.fromkeys(filter(None, declarations)))
 
 
 def functions_in(tree: exp.Expr) -> tuple[PythonFunction, ...]:
     """The defined functions that a tree calls, each once."""
-    functions = (defined(declaration) for declaration in declarations_in(tree))
-    return tuple(function for function in functions if function is not None)
+    return tuple(filter(None, map(defined, declarations_in(tree))))
