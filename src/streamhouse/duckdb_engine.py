@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import duckdb
 import pyarrow as pa
 
 from streamhouse.background import RepeatedStep
@@ -31,8 +32,6 @@ from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
-    import duckdb
-
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
 THREADS = 2
@@ -116,7 +115,9 @@ def opened(
     scanner = tables if callable(tables) else warehouse_scanner(tables)
     with lasting or _new_database(query.sql, limits or Limits(), threads) as connection:
         clock = _Clock(connection, limits, cancelled)
-        _prepare(connection, now_ms)
+        # Users write the queries: these may read the registered tables, but no files.
+        connection.execute("SET enable_external_access = false")
+        connection.execute(f"SET VARIABLE now = {time_sql(now_ms)}")
         python = PythonUdfs(query.functions)
         python.register(connection)
         scans = {scan.relation: _Scan(*scanner(scan)) for scan in query.scans}
@@ -202,14 +203,8 @@ class _Scan:
             raise
 
 
-def _prepare(connection: duckdb.DuckDBPyConnection, now_ms: int | None) -> None:
-    # Users write the queries: these may read the registered tables, but no files.
-    connection.execute("SET enable_external_access = false")
-    connection.execute(f"SET VARIABLE now = {time_sql(now_ms)}")
-
-
-def time_sql(epoch_ms: int | None = None) -> str:
-    """The SQL of a time, by default the current one, as a TIMESTAMP in UTC."""
+def time_sql(epoch_ms: int | None) -> str:
+    """The SQL of a time (None: the current one) as a TIMESTAMP in UTC."""
     seconds = time.time() if epoch_ms is None else epoch_ms / 1000
     now = datetime.datetime.fromtimestamp(seconds, datetime.UTC).replace(tzinfo=None)
     return f"TIMESTAMP '{now}'"
@@ -246,8 +241,6 @@ def _readable_errors(
     query: BoundedQuery,
     connection: duckdb.DuckDBPyConnection,
 ) -> Iterator[None]:
-    import duckdb
-
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:

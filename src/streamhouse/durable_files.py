@@ -32,7 +32,7 @@ def replace_text(path: Path, text: str, durable: bool = True, mode: int = 0o666)
         part.unlink(missing_ok=True)
         raise
     if durable:
-        sync_folder(path.parent)
+        fsync(path.parent)
 
 
 def replace_json(path: Path, value: object) -> None:
@@ -79,13 +79,8 @@ def _locked(handle: int, wait_s: float | None) -> bool:
             time.sleep(_POLL_S)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names of a folder's files durable."""
-    sync_file(folder)
-
-
-def sync_file(path: Path) -> None:
-    """Make the content of a file durable that another process has written."""
+def fsync(path: Path) -> None:
+    """Make durable the content of a file, or the names of a folder's files."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -214,10 +214,9 @@ class BusyError(StreamhouseError):
 class NoSpaceError(StreamhouseError):
     """A disk, or the quota on it, is full; the operation may succeed once there is space."""
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__(
-            message
-            or "there is no room for temporary files: the disk of this machine, or the quota on "
+            "there is no room for temporary files: the disk of this machine, or the quota on "
             "it, is full; free some, or set TMPDIR to a folder on another disk"
         )
 

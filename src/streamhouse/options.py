@@ -1,13 +1,11 @@
 """Options as users write them (`'key' = 'value'`), checked and converted in one place."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
@@ -116,7 +114,7 @@ class DeclaredOptions:
     metadata: tuple[Metadata, ...]
 
     @classmethod
-    def of(cls, package: str, name: str = "options.toml") -> DeclaredOptions:
+    def of(cls, package: str, name: str = "options.toml") -> Self:
         """Those of a package."""
         table = table_of(package, name)
         metadata = (Metadata(key, **entry) for key, entry in table.get("metadata", {}).items())

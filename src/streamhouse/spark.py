@@ -1,12 +1,10 @@
 """Wraps sources as Spark data sources, and registers these with a session."""
 
 import importlib
-import importlib.util
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -61,9 +59,7 @@ def register(spark: SparkSession) -> None:
     """
     _use_own_python(spark)
     for module, name in _DATA_SOURCES:
-        if importlib.util.find_spec(module) is not None:
-            source: type[DataSource] = getattr(importlib.import_module(module), name)
-            register_source(spark, source)
+        register_source(spark, getattr(importlib.import_module(module), name))
     prepare(spark)
 
 
@@ -133,8 +129,7 @@ def active_session() -> SparkSession:
     # Starts the JVM, so that SparkConf has the settings of spark-defaults.conf or spark-submit.
     SparkContext._ensure_initialized()
     given = SparkConf()
-    ours = loopback(given.get("spark.master", "local[*]"))
-    for key, value in ours.items():
+    for key, value in loopback(given.get("spark.master", "local[*]")).items():
         given.setIfMissing(key, value)
     session: SparkSession = SparkSession.builder.config(conf=given).getOrCreate()
     return session
@@ -195,17 +190,6 @@ def spelled(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
     }
 
 
-@dataclass
-class SourcePartition(InputPartition):
-    """A partition of a source, wrapped for Spark."""
-
-    partition: Any
-
-    def __init__(self, partition: Any) -> None:
-        super().__init__(None)
-        self.partition = partition
-
-
 class BoundedReader(DataSourceReader):
     """Rows of a source as of the time of planning; `partitions` plans them."""
 
@@ -216,13 +200,12 @@ class BoundedReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         try:
-            return [SourcePartition(partition) for partition in self._partitions()]
+            return list(map(InputPartition, self._partitions()))
         finally:
             self._source.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SourcePartition)
-        return for_spark(images(self._source.read(partition.partition), self._schema), self._schema)
+        return for_spark(images(self._source.read(partition.value), self._schema), self._schema)
 
 
 @runtime_checkable
@@ -277,12 +260,10 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._source.hold()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        partitions = self._source.partitions(start, end, self._parallelism)
-        return [SourcePartition(partition) for partition in partitions]
+        return list(map(InputPartition, self._source.partitions(start, end, self._parallelism)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SourcePartition)
-        batches = self._source.read(partition.partition)
+        batches = self._source.read(partition.value)
         return for_spark(images(batches, self._schema), self._schema)
 
     def commit(self, end: Offset) -> None:

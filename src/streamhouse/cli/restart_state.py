@@ -30,7 +30,7 @@ def restart_after(error: BaseException, reporter: Reporter | None) -> None:
     Those are the death of Spark's JVM, an internal error of a query, and a panic of Paimon's Rust
     core. A start recovers from all that a crash can leave.
     """
-    from streamhouse.runtime.spark.jvm_output import OUTPUT
+    from streamhouse.runtime.spark.jvm import OUTPUT
     from streamhouse.runtime.spark.session import end_session, jvm_has_exited
     from streamhouse.runtime.streaming.query import QueryFailed
 

@@ -12,6 +12,7 @@ from streamhouse.procedures.arguments import names
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure, row, rows
+from streamhouse.procedures.tags import check_tag
 
 
 @procedure(branch_name="branch", tag_name="tag")
@@ -37,9 +38,7 @@ def create_branch(
         if tag is None:
             found.createBranch(branch)
         else:
-            tags = [str(name) for name in found.tagManager().allTagNames()]
-            if tag not in tags:
-                raise TableError(f"table {table} has no tag '{tag}'; {nearest(tag, tags)}")
+            check_tag(found, table, tag)
             snapshot = found.tagManager().getOrThrow(tag).trimToSnapshot()
             if found.snapshotManager().snapshotExists(snapshot.id()):
                 found.createBranch(branch, tag)

@@ -120,11 +120,11 @@ def _condition(specs: Sequence[Mapping[str, str]], table: Table) -> str:
 
 def _filtered(entries: Sequence[BucketEntry], table: Table, condition: str) -> list[BucketEntry]:
     """The entries of the partitions that meet a condition in DuckDB's SQL."""
-    specs = list({entry.partition: entry.spec for entry in entries}.values())
-    keys = list({entry.partition: None for entry in entries})
-    if not keys:
+    specs = {entry.partition: entry.spec for entry in entries}
+    if not specs:
         return []
-    numbered = partition_table(specs, table).append_column("__position", pa.array(range(len(keys))))
+    keys, positions = list(specs), pa.array(range(len(specs)))
+    numbered = partition_table([*specs.values()], table).append_column("__position", positions)
     with open_database(threads=1) as con:
         con.register("partitions", numbered)
         try:

@@ -36,8 +36,7 @@ class Context:
         warehouse: Warehouse | str | Mapping[str, str],
         spark: Callable[[], SparkSession] | None = None,
     ) -> None:
-        source = warehouse
-        self.warehouse = source if isinstance(source, Warehouse) else Warehouse(source)
+        self.warehouse = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
         self.sidecar = Sidecar(self.warehouse.options)
         self._spark = spark
 

@@ -215,18 +215,15 @@ def remove_orphan_files(
             "belong to commits in flight. Give an earlier time, or only look with dry_run => true"
         )
     orphans: list[tuple[str, str, int | None, bool]] = []
-    for name in _tables(context, table):
+    database, _, pattern = table.partition(".")
+    tables = [table]
+    if pattern == "*":
+        tables = [f"{database}.{name}" for name in context.warehouse.tables(database)]
+    for name in tables:
         dynamic = {"file-operation.thread-num": str(parallelism)} if parallelism else None
         for path, size in _orphans(context, name, before, dry_run, dynamic):
             orphans.append((name, path, size, not dry_run))
     return rows({"table": str, "file": str, "bytes": int, "removed": bool}, sorted(orphans))
-
-
-def _tables(context: Context, table: str) -> list[str]:
-    database, _, name = table.partition(".")
-    if name != "*":
-        return [table]
-    return [f"{database}.{table_name}" for table_name in context.warehouse.tables(database)]
 
 
 def _orphans(

@@ -1,12 +1,10 @@
 """Defines and registers procedures: Python functions that can also be called from SQL."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, get_args
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, get_args
 
 import pyarrow as pa
 
@@ -37,7 +35,7 @@ class Parameter:
     required: bool
 
     @classmethod
-    def of(cls, declared: inspect.Parameter) -> Parameter:
+    def of(cls, declared: inspect.Parameter) -> Self:
         types = (declared.annotation, *get_args(declared.annotation))
         kind = next(kind for type_, kind in _KINDS.items() if type_ in types)
         return cls(declared.name, kind, declared.default is inspect.Parameter.empty)
@@ -131,15 +129,11 @@ class Procedure(Generic[P]):
         if parameter.kind == "BOOLEAN":
             return boolean(f"{self.name}.{parameter.name}", str(value))
         if parameter.kind == "BIGINT":
-            return _whole(where, value)
+            text = str(value).strip()
+            if isinstance(value, bool) or not text.removeprefix("-").isdigit():
+                raise OptionError(f"{where}: {value!r} is not a whole number")
+            return int(text)
         return str(value)
-
-
-def _whole(where: str, value: str | int | float | bool) -> int:
-    text = str(value).strip()
-    if isinstance(value, bool) or not text.removeprefix("-").isdigit():
-        raise OptionError(f"{where}: {value!r} is not a whole number")
-    return int(text)
 
 
 def _plain(name: str) -> str:
@@ -216,10 +210,9 @@ def run(
 
     `qualified` resolves the name of a table, as written, to `database.table`.
     """
-    match = find(procedure)
-    values = match.bind(arguments)
-    call: Callable[..., pa.Table] = match
+    found = find(procedure)
+    values: dict[str, Any] = found.bind(arguments)
     table = values.get("table")
     if isinstance(table, str) and not table.endswith(".*"):
         values["table"] = qualified(table)
-    return call(context, **values)
+    return found(context, **values)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.procedures.arguments import timestamp_ms
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure, row
+from streamhouse.procedures.tags import check_tag
 
 _NO_WATERMARK = -(1 << 63)
 FindTarget = Callable[[Any], str | int]
@@ -111,8 +111,7 @@ def _check(table: Any, name: str, target: str | int) -> int:
     """The snapshot to roll back to; raises an error if it does not exist."""
     tags = _tags(table)
     if isinstance(target, str):
-        if target not in tags:
-            raise TableError(f"table {name} has no tag '{target}'; {nearest(target, tags)}")
+        check_tag(table, name, target)
         return tags[target]
     manager = table.snapshotManager()
     if not manager.snapshotExists(target) and target not in tags.values():

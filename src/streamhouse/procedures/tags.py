@@ -80,7 +80,7 @@ def replace_tag(
     Returns `tag`, `snapshot_id`.
     """
     with context.java_locked(table) as (jvm, found):
-        _check_exists(found, table, tag)
+        check_tag(found, table, tag)
         snapshot = _snapshot(found, table, snapshot_id)
         found.replaceTag(tag, jvm.java.lang.Long.valueOf(snapshot), _duration(jvm, time_retained))
         return rows(_TAG, [(tag, snapshot)])
@@ -90,7 +90,7 @@ def replace_tag(
 def rename_tag(context: Context, table: str, tag: str, target_tag: str) -> pa.Table:
     """Give a tag another name; returns `tag`, `target_tag`."""
     with context.java_locked(table) as (jvm, found):
-        _check_exists(found, table, tag)
+        check_tag(found, table, tag)
         _check_new(found, table, target_tag)
         found.renameTag(tag, target_tag)
         return row(tag=tag, target_tag=target_tag)
@@ -101,7 +101,7 @@ def delete_tag(context: Context, table: str, tag: str) -> pa.Table:
     """Drop one or more tags (`a,b`), and files that only they needed; returns `tag`."""
     with context.java_locked(table) as (jvm, found):
         for name in names(tag):
-            _check_exists(found, table, name)
+            check_tag(found, table, name)
         for name in names(tag):
             shared_files.delete_tag(jvm, found, name)
         return rows({"tag": str}, [(name,) for name in names(tag)])
@@ -180,7 +180,8 @@ def _snapshot(table: Any, name: str, snapshot_id: int | None) -> int:
     return snapshot_id
 
 
-def _check_exists(table: Any, name: str, tag: str) -> None:
+def check_tag(table: Any, name: str, tag: str) -> None:
+    """Raise `TableError`, which names the nearest one, unless Java's table has a tag."""
     known = [str(existing) for existing in table.tagManager().allTagNames()]
     if tag not in known:
         raise TableError(f"table {name} has no tag '{tag}'; {nearest(tag, known)}")

@@ -225,7 +225,7 @@ class Pipeline:
             self._running[self._checked].check()
 
     def _start(self, warm: bool) -> None:
-        from streamhouse.runtime.spark.jvm_output import OUTPUT
+        from streamhouse.runtime.spark.jvm import OUTPUT
         from streamhouse.runtime.spark.session import check_cluster, executor_watch, start_session
 
         self._reports.starting()

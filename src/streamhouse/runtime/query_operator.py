@@ -1,6 +1,5 @@
 """The operator of a query: its projection, lookup joins and partial aggregation, run by DuckDB."""
 
-import datetime
 from collections.abc import Mapping, Sequence
 
 import duckdb
@@ -10,6 +9,7 @@ import pyarrow.compute as pc
 
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_connection import CONTINUOUS_QUERY, LastingConnection
+from streamhouse.duckdb_engine import time_sql
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.schema.evolution import with_planned_types
 from streamhouse.runtime.query_spec import PartialAggregation
@@ -153,8 +153,7 @@ class QueryOperator:
 
 def set_times(db: LastingConnection, now_ms: int, watermark_ms: int | None) -> None:
     """Set the time of a batch, and the watermark before it, which `StreamQuery`s read."""
-    now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
-    db.set("now", f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
+    db.set("now", f"SET VARIABLE now = {time_sql(now_ms)}")
     at = "NULL" if watermark_ms is None else watermark_ms
     db.set("watermark", f"SET VARIABLE watermark = {at}::BIGINT")
 

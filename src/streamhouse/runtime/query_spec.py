@@ -1,10 +1,8 @@
 """The specification of one continuous query, as its tasks receive it; picklable and immutable."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
@@ -21,10 +19,50 @@ from streamhouse.sql.plan import Column, LookupJoin, LookupRetry, StreamQuery, T
 
 LOOKUP_JOURNAL = "looked_up"
 """The suffix after `__` in the name of the journal table of lookups on servers."""
-
-
 _COMBINERS = ("sum", "min", "max")
 """The merge functions that may be applied in parts; DuckDB's have the same names."""
+
+
+@dataclass(frozen=True)
+class PartialAggregation:
+    """How the rows of a batch are combined.
+
+    `keys` is the target's primary key, `functions` the other columns with their functions.
+    """
+
+    keys: tuple[str, ...]
+    functions: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[Column], primary_key: Sequence[str], options: Mapping[str, str]
+    ) -> Self | None:
+        """How to combine rows of a table; None if it must get all rows, in their order."""
+        if options.get("merge-engine") != "aggregation" or not primary_key:
+            return None
+        if any(key.endswith("sequence.field") or "sequence-group" in key for key in options):
+            return None
+        if "rowkind.field" in options:
+            return None
+        functions = []
+        for column in columns:
+            if column.name in primary_key:
+                continue
+            name = merge_function(options, column.name)
+            if name not in _COMBINERS:
+                return None
+            functions.append((column.name, name))
+        return cls(tuple(primary_key), tuple(functions))
+
+    def sql(self, relation: str, columns: Sequence[str]) -> str:
+        """The DuckDB SELECT that pre-aggregates the rows of a relation."""
+        functions = dict(self.functions)
+        parts = [
+            f'{functions[name]}("{name}") AS "{name}"' if name in functions else f'"{name}"'
+            for name in columns
+        ]
+        keys = ", ".join(f'"{key}"' for key in self.keys)
+        return f"SELECT {', '.join(parts)} FROM {relation} GROUP BY {keys}"
 
 
 @dataclass(frozen=True)
@@ -105,11 +143,8 @@ class QuerySpec:
     @property
     def written(self) -> tuple[TableAddress, ...]:
         """All Paimon tables that every batch commits to."""
-        return (
-            self.auxiliary_tables
-            if self.sink is not None
-            else (self.target, *self.auxiliary_tables)
-        )
+        own = self.auxiliary_tables
+        return own if self.sink is not None else (self.target, *own)
 
     @property
     def lookup_journal(self) -> TableAddress | None:
@@ -208,45 +243,3 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     if query.merging.grouped and (query.row_kinds or combine is None):
         return "the result of the grouping depends on the order of rows"
     return None
-
-
-@dataclass(frozen=True)
-class PartialAggregation:
-    """How the rows of a batch are combined.
-
-    `keys` is the target's primary key, `functions` the other columns with their functions.
-    """
-
-    keys: tuple[str, ...]
-    functions: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(
-        cls, columns: Sequence[Column], primary_key: Sequence[str], options: Mapping[str, str]
-    ) -> PartialAggregation | None:
-        """How to combine rows of a table; None if it must get all rows, in their order."""
-        if options.get("merge-engine") != "aggregation" or not primary_key:
-            return None
-        if any(key.endswith("sequence.field") or "sequence-group" in key for key in options):
-            return None
-        if "rowkind.field" in options:
-            return None
-        functions = []
-        for column in columns:
-            if column.name in primary_key:
-                continue
-            name = merge_function(options, column.name)
-            if name not in _COMBINERS:
-                return None
-            functions.append((column.name, name))
-        return cls(tuple(primary_key), tuple(functions))
-
-    def sql(self, relation: str, columns: Sequence[str]) -> str:
-        """The DuckDB SELECT that pre-aggregates the rows of a relation."""
-        functions = dict(self.functions)
-        parts = [
-            f'{functions[name]}("{name}") AS "{name}"' if name in functions else f'"{name}"'
-            for name in columns
-        ]
-        keys = ", ".join(f'"{key}"' for key in self.keys)
-        return f"SELECT {', '.join(parts)} FROM {relation} GROUP BY {keys}"

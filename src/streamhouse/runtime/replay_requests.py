@@ -28,15 +28,11 @@ def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:
         )
     found = waiting(address, "_" if late else "")
     if found:
-        requests_of(address).create(REQUESTS, (), {"bucket": "-1"})
-        _write(requests_of(address), {query: batch for query, (batch, _) in found.items()})
+        queries = pa.array(list(found), pa.string())
+        numbers = pa.array([batch for batch, _ in found.values()], pa.int64())
+        rows = pa.record_batch({"query": queries, "batch": numbers})
+        requests, user = requests_of(address), uuid.uuid4().hex
+        requests.create(REQUESTS, (), {"bucket": "-1"})
+        messages = sink_writer(requests, user, 0).write_all([rows])
+        TableCommitter(requests.warehouse, requests.identifier, user).commit(0, messages)
     return {query: count for query, (_, count) in found.items()}
-
-
-def _write(address: TableAddress, batches: Mapping[str, int]) -> None:
-    user = uuid.uuid4().hex
-    writer = sink_writer(address, user, 0)
-    queries = pa.array(list(batches), pa.string())
-    numbers = pa.array(list(batches.values()), pa.int64())
-    messages = writer.write_all([pa.record_batch({"query": queries, "batch": numbers})])
-    TableCommitter(address.warehouse, address.identifier, user).commit(0, messages)

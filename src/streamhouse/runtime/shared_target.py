@@ -4,20 +4,15 @@ The first query's checkpoint is named after the target. The name of each other o
 table that the query reads, as that of a branch of a UNION ALL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.reset.continuous_targets import CheckpointLocation
 from streamhouse.runtime.state.checkpoint import Checkpoint, source_before
+from streamhouse.runtime.streaming.query import JobQuery
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.syntax import Insert
-
-if TYPE_CHECKING:
-    from streamhouse.runtime.reset.continuous_targets import CheckpointLocation
-    from streamhouse.runtime.streaming.query import JobQuery
 
 
 def checkpoint_names(
@@ -48,8 +43,8 @@ def checkpoint_names(
         if first is None or (first.source is not None and list(first.reads) == sources[main]):
             names[main] = target
         elif sources[main] == before and not resumes:
-            raise _error(
-                statement,
+            raise UnsupportedSqlError.at(
+                statement.position,
                 f"so far only the query over {before[-1]} has written {target}; put this INSERT "
                 "before the others into that table, and it resumes where it stopped",
             )
@@ -68,18 +63,14 @@ def check_apart(
     """
     target = spec.target.identifier
     if any(other.description.checkpoint_path == checkpoint.path for other in others):
-        raise _error(
-            statement,
+        raise UnsupportedSqlError.at(
+            statement.position,
             f"two INSERTs into {target} that read the same table would share a checkpoint; write "
             "one INSERT with UNION ALL, or SET 'pipeline.name' = '…' before the second",
         )
     if spec.pending is not None and any(spec.pending.identifier in o.tables for o in others):
-        raise _error(
-            statement,
+        raise UnsupportedSqlError.at(
+            statement.position,
             f"two INSERTs into {target} would share the rows that wait for a lookup, in "
             f"{spec.pending.identifier}; INSERT each into a separate table, and read those tables",
         )
-
-
-def _error(statement: Insert, message: str) -> UnsupportedSqlError:
-    return UnsupportedSqlError.at(statement.position, message)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Batches, Limits, bounded_reader
-from streamhouse.durable_files import sync_folder
+from streamhouse.durable_files import fsync
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
@@ -136,7 +136,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    sync_folder(path.parent)
+    fsync(path.parent)
 
 
 class ExportStopped(Exception):

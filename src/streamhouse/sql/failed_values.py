@@ -46,7 +46,7 @@ def located(sql: str, names: Sequence[str], keys: Sequence[int], problem: str, r
 
 def _failure(suspect: Suspect, run: Run) -> tuple[str, str | None] | None:
     """The place of a suspect with a row that it fails for, and that row's problem, if known."""
-    values, _ = _run(_rows(suspect, [expression for _, expression in suspect.shown]), run)
+    values, _ = _run(_rows(suspect), run)
     if not values:
         return None
     texts = [
@@ -79,10 +79,10 @@ def _problem(suspect: Suspect, run: Run) -> str | None:
     )[1]
 
 
-def _rows(suspect: Suspect, shown: Sequence[exp.Expr]) -> str:
+def _rows(suspect: Suspect) -> str:
     """The query of the first row on which a suspect fails: its `shown` values."""
     select = suspect.select.copy()
-    values = [call("TRY", exp.cast(each.copy(), "VARCHAR")) for each in shown]
+    values = [call("TRY", exp.cast(each.copy(), "VARCHAR")) for _, each in suspect.shown]
     columns = [exp.alias_(each, f"k{at}", quoted=True) for at, each in enumerate(values)]
     failed = exp.alias_(_fails(suspect.test), "failed_", quoted=True)
     select.set("expressions", [*columns, failed])

@@ -35,8 +35,7 @@ def limited_depth(query: Query) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        position = query.position
-        raise SqlError(TOO_DEEP, line=position.line, column=position.column) from None
+        raise SqlError.at(query.position, TOO_DEEP) from None
 
 
 def balanced(tree: exp.Expr) -> exp.Expr:

@@ -1,7 +1,5 @@
 """Statements of a script as frozen records, as the parser returns them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -65,6 +63,22 @@ class Like:
         """How a feature is taken; by default all are included, and options overwritten."""
         default = "OVERWRITING" if feature == "OPTIONS" else "INCLUDING"
         return self.strategies.get(feature) or self.strategies.get("ALL", default)
+
+
+@dataclass(frozen=True)
+class Query:
+    """The text of a SELECT or VALUES; `sql.streaming.query_planner` or `sql.batch` plans it.
+
+    `prefix` is the text before it on its first line, so that errors can show the whole line.
+    `rows` are the rows of a query that is one long VALUES list, if `literal_reader` has read it.
+    `functions` are the Python functions that the script has declared before the query.
+    """
+
+    text: str
+    position: TextPosition
+    prefix: str = field(default="", compare=False, repr=False)
+    rows: LiteralRows | None = field(default=None, compare=False, repr=False)
+    functions: Declarations = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -139,22 +153,6 @@ class Show(Statement):
 @dataclass(frozen=True)
 class Describe(Statement):
     name: Name = ()
-
-
-@dataclass(frozen=True)
-class Query:
-    """The text of a SELECT or VALUES; `sql.streaming.query_planner` or `sql.batch` plans it.
-
-    `prefix` is the text before it on its first line, so that errors can show the whole line.
-    `rows` are the rows of a query that is one long VALUES list, if `literal_reader` has read it.
-    `functions` are the Python functions that the script has declared before the query.
-    """
-
-    text: str
-    position: TextPosition
-    prefix: str = field(default="", compare=False, repr=False)
-    rows: LiteralRows | None = field(default=None, compare=False, repr=False)
-    functions: Declarations = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from streamhouse.paimon.spark.datasource import PaimonReader
 from streamhouse.paimon.spark.options import DataSourceOptions
 from streamhouse.serve.views.served_view import is_name
 from streamhouse.serve.views.shown_table import ShownTable
-from streamhouse.spark import SourcePartition, for_spark, spark_schema
+from streamhouse.spark import for_spark, spark_schema
 from streamhouse.types import mapped
 
 FORMAT = "streamhouse"
@@ -104,7 +104,7 @@ class ViewReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [SourcePartition(self._name)]
+        return [InputPartition(self._name)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from streamhouse.serve.export_files import Extract

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamhouse.runtime.spark import jvm_output
-from streamhouse.runtime.spark.jvm_output import JvmOutput
+from streamhouse.runtime.spark import jvm
+from streamhouse.runtime.spark.jvm import JvmOutput
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_each_call_returns_what_is_new(output: JvmOutput, write: Callable[[str],
 def test_a_long_file_is_emptied_once_it_was_read(
     output: JvmOutput, write: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jvm_output, "_MOST_BYTES", 8)
+    monkeypatch.setattr(jvm, "_MOST_BYTES", 8)
     write("0123456789")
     assert output.new() == b"0123456789"
     assert output.tail() == ""

@@ -7,7 +7,7 @@ from sqlglot import exp
 from streamhouse.sql.resolution.columns import parse_query
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Query, Select
-from streamhouse.sql.udf.call import declaration_of
+from streamhouse.sql.udf.registry import declaration_of
 
 
 def _query(script: str) -> Query:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.filesystem.options import HIDDEN
-from streamhouse.durable_files import replace_text, sync_folder
+from streamhouse.durable_files import fsync, replace_text
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.s3_client import check_bucket
@@ -127,7 +127,7 @@ class Folder:
 
     def stage(self, path: Path, final: str) -> str:
         """Keep a file of the workspace until it is published; returns `StagedFile.staged`."""
-        sync_folder(path.parent)
+        fsync(path.parent)
         return str(path.relative_to(self._path))
 
     def staged(self, query_id: str) -> Iterator[StagedFile]:
@@ -144,7 +144,7 @@ class Folder:
             staged.rename(final)
         except FileNotFoundError:
             return final.exists()
-        sync_folder(final.parent)
+        fsync(final.parent)
         self._remove_empty(staged.parent)
         return True
 

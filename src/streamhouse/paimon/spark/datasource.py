@@ -34,7 +34,7 @@ from streamhouse.paimon.spark.options import DataSourceOptions
 from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter
 from streamhouse.paimon.storage.split_groups import ScanPartition, scan_partitions
 from streamhouse.paimon.write.rows import gathered
-from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, spark_schema
+from streamhouse.spark import SourceStreamReader, for_spark, spark_schema
 from streamhouse.sql.plan import AsOf
 
 SPARK_BATCH_ROWS = 16_384
@@ -94,7 +94,7 @@ class PaimonReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         table = self._table()
         if isinstance(table, SystemTable):
-            return [SourcePartition(ScanPartition(()))]
+            return [InputPartition(ScanPartition(()))]
         # Executors must read what was planned, not the newest at their time.
         if self._as_of:
             self._as_of = resolve(table, self._as_of)
@@ -105,16 +105,15 @@ class PaimonReader(DataSourceReader):
         planned = scan_partitions(
             at.splits(None, _columns(self._options, table), self._filter), self._options.parallelism
         )
-        return [SourcePartition(partition) for partition in planned] or [SourcePartition(None)]
+        return list(map(InputPartition, planned)) or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SourcePartition)
-        if partition.partition is None:
+        if partition.value is None:
             return iter(())
         table = self._table()
         if isinstance(table, SystemTable):
             return for_spark(table.read(_columns(self._options, table)), self._schema)
-        batches = self._batches(table, partition.partition.groups)
+        batches = self._batches(table, partition.value.groups)
         batch_size = self._options.table.get("read.batch-size", str(SPARK_BATCH_ROWS))
         rows = integer("read.batch-size", batch_size, 1)
         return for_spark(gathered(batches, rows), self._schema)

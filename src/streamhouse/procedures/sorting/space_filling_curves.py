@@ -1,10 +1,8 @@
 """Orders of rows (linear, Z-order, Hilbert) that keep rows with similar values together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +79,7 @@ class Curve:
     bits: int
 
     @classmethod
-    def of(cls, strategy: str, columns: Sequence[str], sample: pa.Table) -> Curve:
+    def of(cls, strategy: str, columns: Sequence[str], sample: pa.Table) -> Self:
         """A curve that is scaled by a sample of the table's rows."""
         bits = min(_MOST_BITS, 63 // len(columns))
         bounds = tuple(_bounds(sample.column(name), bits) for name in columns)

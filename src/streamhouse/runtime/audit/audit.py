@@ -86,12 +86,8 @@ def newest_recorded(table: Table, last: Mapping[str, Batch]) -> int | None:
 
 def _newest_visible(table: Table, newest: int | None) -> int | None:
     """The newest snapshot up to `newest` of which a SELECT sees all rows; None if there is none."""
-    for snapshot in table.snapshots.newest_first():
-        if (
-            newest is not None
-            and snapshot.id <= newest
-            and not rows_invisible_to_select(table, snapshot.id).rows
-        ):
+    for snapshot in table.snapshots.newest_first(newest or 0):
+        if not rows_invisible_to_select(table, snapshot.id).rows:
             return snapshot.id
     return None
 
@@ -106,7 +102,7 @@ def _expected(
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """The expected rows in the order of the original commits, each with the keys to remove next."""
     users = recorded.of_query.keys()
-    snapshots = [s for s in table.snapshots.newest_first() if newest is not None and s.id <= newest]
+    snapshots = list(table.snapshots.newest_first(newest or 0))
     start = provable_range(table, snapshots, recorded)
     base = start.snapshot
     # Starting from an empty snapshot is the same as recomputing everything.

@@ -7,6 +7,7 @@ takes the view at some snapshot as it is, and recomputes only the batches after 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -106,24 +107,19 @@ def _first_readable(recorded: RecordedBatches, batches: Sequence[Batch]) -> int:
     """The first batch of a query from which on all inputs still exist; 0 if all inputs do."""
     earliest: dict[str, int] = {}
     first = 0
-    spec: QuerySpec | None = None
-    fingerprint = ""
-    source: PaimonSource | None = None
-    first_kept = 0
-    for batch in batches:
-        if spec is None or fingerprint != batch.fingerprint:
-            spec = recorded.spec(batch)
-            fingerprint = batch.fingerprint
-            source = _paimon_source(spec)
-            first_kept = 0 if spec.lookup_journal is None else _first_journaled(spec)
-        if batch.number < first_kept:
-            first = batch.number + 1
-        needs = _needs(spec, source, batch)
-        for table, snapshot in needs:
-            if table.identifier not in earliest:
-                earliest[table.identifier] = table.open().earliest_snapshot_id() or 1
-            if snapshot < earliest[table.identifier]:
+    for _, group in groupby(batches, key=lambda batch: batch.fingerprint):
+        same_query = list(group)
+        spec = recorded.spec(same_query[0])
+        source = _paimon_source(spec)
+        first_kept = 0 if spec.lookup_journal is None else _first_journaled(spec)
+        for batch in same_query:
+            if batch.number < first_kept:
                 first = batch.number + 1
+            for table, snapshot in _needs(spec, source, batch):
+                if table.identifier not in earliest:
+                    earliest[table.identifier] = table.open().earliest_snapshot_id() or 1
+                if snapshot < earliest[table.identifier]:
+                    first = batch.number + 1
     # The first rows of the lineage may have been removed as well (`state.lineage`).
     return max(first, batches[0].number)
 

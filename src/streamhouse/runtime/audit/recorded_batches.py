@@ -1,7 +1,5 @@
 """Batches of a table's queries as its lineage records them, and what these have not read yet."""
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
@@ -9,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -33,7 +31,7 @@ class Batch:
     end: Offset
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Batch:
+    def of(cls, row: Mapping[str, Any]) -> Self:
         """The batch of a row that `read_lineage` returned."""
         return cls(
             row["query_id"],
@@ -57,7 +55,7 @@ class RecordedBatches:
     definitions: Mapping[str, str]
 
     @classmethod
-    def read(cls, target: TableAddress) -> RecordedBatches:
+    def read(cls, target: TableAddress) -> Self:
         """Read the lineage of a table; `TableError` if it has none."""
         rows = recorded_lineage(target)
         definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}

@@ -34,17 +34,14 @@ from streamhouse.runtime.audit.recompute import Recomputation, WaitingRows
 from streamhouse.runtime.audit.recorded_batches import Batch, Commits, RecordedBatches
 from streamhouse.runtime.audit.row_differences import Deviation, deviation
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
-from streamhouse.runtime.batch.row_kinds import functions_of
+from streamhouse.runtime.batch.row_kinds import RETRACTABLE, functions_of
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.source import ROW_KIND, of_kind
 
 _TRIES = 20
 _PAUSE_S = 0.5
 _ORDER_FREE = ("sum", "product", "max", "min", "bool_and", "bool_or")
-_RETRACTS = ("sum", "last_value", "last_non_null_value")
 _COMMUTES = ("sum", "last_non_null_value")
-
-
 _OVERWRITE = (
     "stop the query, and write the table by INSERT OVERWRITE … SELECT after "
     "SET 'execution.runtime-mode' = 'batch'"
@@ -230,7 +227,7 @@ class _Attempt:
         """Write and commit; returns the snapshot id, None if other commits were faster."""
         table, user = self._table, f"{CHANGE_USER}-{uuid.uuid4()}"
         committer = TableCommitter(self._address.warehouse, table.identifier, user)
-        if difference.counts[2] or not set(self._functions.values()) <= set(_RETRACTS):
+        if difference.counts[2] or not set(self._functions.values()) <= set(RETRACTABLE):
             # Deletions, and functions without retraction, need an overwrite to be one snapshot.
             with commit_lock(table.location):
                 return self._overwrite(difference, committer, user)

@@ -4,7 +4,7 @@ import logging
 import uuid
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -135,24 +135,20 @@ def _warn_if_live(table: Table) -> None:
         )  # fmt: skip
 
 
+@dataclass
 class _Insert:
     """Writes the rows of one INSERT into its table."""
 
-    def __init__(
-        self,
-        session: Session,
-        statement: Insert,
-        plan: BoundedQuery,
-        table: Table,
-        bar: ProgressLine,
-        java: Sidecar | None,
-    ) -> None:
-        self._progress = bar
-        self._java = java
-        self.scans = Scans(session, plan, bar)
-        self._statement = statement
-        self._plan = plan
-        self._table = table
+    _session: Session
+    _statement: Insert
+    _plan: BoundedQuery
+    _table: Table
+    _progress: ProgressLine
+    _java: Sidecar | None
+
+    def __post_init__(self) -> None:
+        table, statement = self._table, self._statement
+        self.scans = Scans(self._session, self._plan, self._progress)
         self.keys = WrittenKeys(table)
         self._user = str(uuid.uuid4())
         self._partition = {

@@ -1,21 +1,23 @@
 """MERGE, UPDATE, DELETE and TRUNCATE: each computes from one snapshot and makes one commit."""
 
-from __future__ import annotations
-
 import dataclasses
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.connectors import registry
 from streamhouse.duckdb_engine import Batches, bounded_reader
-from streamhouse.errors import UnsupportedSqlError
+from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.purge import Purge
+from streamhouse.paimon.read.key_set import KeySet
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, overwrite_table, truncate_table
 from streamhouse.paimon.write.commit_retries import (
@@ -26,14 +28,20 @@ from streamhouse.paimon.write.commit_retries import (
 )
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import unfinished_delete
-from streamhouse.runtime.batch.change_count import ChangeCount
-from streamhouse.runtime.batch.row_kinds import dml_strategy, kinds, remaining
+from streamhouse.runtime.batch.row_kinds import (
+    actions_of,
+    after,
+    before,
+    dml_strategy,
+    kinds,
+    remaining,
+)
 from streamhouse.runtime.batch.scans import scan_of
 from streamhouse.runtime.batch.wait_for_compaction import make_visible, write_iceberg_metadata
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.dml_plan import analyze_dml
-from streamhouse.sql.plan import ROW, AsOf, BoundedScan, Name, TableInfo
+from streamhouse.sql.plan import ROW, AsOf, BoundedScan, DmlQuery
 
 
 @dataclass(frozen=True)
@@ -51,26 +59,23 @@ class Changed:
     snapshot: int | None = None
     actions: tuple[str, ...] = ()
 
-    def plus(self, other: Changed) -> Changed:
+    def plus(self, other: Self) -> Self:
         """The counts of both, and the later snapshot."""
-        return Changed(
-            self.inserted + other.inserted,
-            self.updated + other.updated,
-            self.deleted + other.deleted,
-            self.rewritten or other.rewritten,
-            other.snapshot or self.snapshot,
-            (*self.actions, *other.actions),
+        return dataclasses.replace(
+            self,
+            inserted=self.inserted + other.inserted,
+            updated=self.updated + other.updated,
+            deleted=self.deleted + other.deleted,
+            rewritten=self.rewritten or other.rewritten,
+            snapshot=other.snapshot or self.snapshot,
+            actions=(*self.actions, *other.actions),
         )
 
     def __str__(self) -> str:
         counts = [
             f"{count:,} {action}"
-            for count, action in (
-                (self.inserted, "inserted"),
-                (self.updated, "updated"),
-                (self.deleted, "deleted"),
-            )
-            if count
+            for action in ("inserted", "updated", "deleted")
+            if (count := getattr(self, action))
         ]
         done = [*self.actions, *([", ".join(counts)] if counts else [])]
         text = "; ".join(done) or "nothing to change"
@@ -88,8 +93,7 @@ def execute(
     compaction that it needs runs in `sidecar`, else in one started for this. Raises `SqlError`,
     `TableError` and `CommitConflictError`; nothing is changed then.
     """
-    target = _paimon_table(session, statement, statement.target)
-    address = session.endpoints.address(target)
+    address = _target(session, statement)
     with Purge(address.warehouse, address.identifier, sidecar) as purge:
         unfinished_delete.finish(address, purge)
         remove_dead_attempts(address.open(), _committer(address, CHANGE_USER))
@@ -108,13 +112,13 @@ def execute(
 
 def truncate(session: Session, statement: syntax.Truncate, sidecar: Sidecar | None = None) -> None:
     """Remove all rows of a table."""
-    target = _paimon_table(session, statement, statement.target)
-    address = session.endpoints.address(target)
+    address = _target(session, statement)
     truncate_table(address.open(), f"{CHANGE_USER}-{uuid.uuid4()}")
     write_iceberg_metadata(address, sidecar)
 
 
-def _paimon_table(session: Session, statement: syntax.Statement, name: Name) -> TableInfo:
+def _target(session: Session, statement: syntax.DmlStatement | syntax.Truncate) -> TableAddress:
+    name = statement.target
     if "$" in name[-1]:
         raise UnsupportedSqlError.at(
             statement.position,
@@ -128,7 +132,7 @@ def _paimon_table(session: Session, statement: syntax.Statement, name: Name) -> 
             f"{'.'.join(name)} is a {target.connector} table; only Paimon tables can be changed",
         )
     registry.check_sink(target, statement.position)
-    return target
+    return session.endpoints.address(target)
 
 
 def _committer(address: TableAddress, user: str) -> TableCommitter:
@@ -183,7 +187,13 @@ class _Attempt:
             with commit_lock(self._table.location):
                 if not self._outdated():
                     self._commit(committer, messages)
-                    return self._changed()
+                    count = self._count
+                    snapshot = self._table.snapshots.last_commit_of(self._user)
+                    assert snapshot is not None
+                    return Changed(
+                        count.inserted, count.updated, count.deleted, self._strategy.rewrites,
+                        snapshot.id,
+                    )  # fmt: skip
         committer.abort(messages)
         return None
 
@@ -192,20 +202,7 @@ class _Attempt:
             self._address.warehouse, self._address.identifier, self._user, prefix,
             self._options(), self._strategy.rewrites,
         )  # fmt: skip
-        return writer.write_all(self._checked_batches())
-
-    def _checked_batches(self) -> Iterator[pa.RecordBatch]:
-        for rows in self._rows():
-            yield from rows.to_batches()
-        self._count.check()
-
-    def _changed(self) -> Changed:
-        count = self._count
-        snapshot = self._table.snapshots.last_commit_of(self._user)
-        assert snapshot is not None
-        return Changed(
-            count.inserted, count.updated, count.deleted, self._strategy.rewrites, snapshot.id
-        )
+        return writer.write_all(self._batches())
 
     @property
     def compacts(self) -> bool:
@@ -234,16 +231,19 @@ class _Attempt:
             return True
         return self._address.open().schema_id != self._table.schema_id
 
-    def _rows(self) -> Iterator[pa.Table]:
-        """The rows to write, in order."""
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows to write, in order; raises `TableError` at the end if a row is changed twice."""
         with bounded_reader(self._change.query, self._scan) as reader:
             for batch in reader:
                 changes = pa.Table.from_batches([batch])
                 self._count.add(changes)
                 if self._strategy.rewrites:
-                    yield remaining(self._table, self._change, changes)
+                    written = [remaining(self._table, self._change, changes)]
                 else:
-                    yield from kinds(self._table, self._strategy, self._change, changes)
+                    written = kinds(self._table, self._strategy, self._change, changes)
+                for rows in written:
+                    yield from rows.to_batches()
+        self._count.check()
 
     def _scan(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         if scan.relation == self._change.query.scans[0].relation:
@@ -273,3 +273,83 @@ class _Attempt:
                 yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)
 
         return schema.empty_table().select(list(scan.columns)).schema, read
+
+
+class ChangeCount:
+    """Counts the changes of one try; keeps the keys of changed rows for `check`."""
+
+    def __init__(self, table: Table, change: DmlQuery) -> None:
+        self._table = table
+        self._change = change
+        self._changed: list[pa.Table] = []
+        self._inserted: list[pa.Table] = []
+        self.inserted = 0
+        self.updated = 0
+        self.deleted = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is changed."""
+        return bool(self.inserted or self.updated or self.deleted)
+
+    def add(self, batch: pa.Table) -> None:
+        """Count a batch of changes."""
+        actions = actions_of(self._change, batch)
+        new = pc.fill_null(pc.equal(actions, "insert"), False)
+        updated, deleted = (pc.fill_null(pc.equal(actions, a), False) for a in ("update", "delete"))
+        self.inserted += new.true_count
+        self.updated += updated.true_count
+        self.deleted += deleted.true_count
+        if not self._change.joined:
+            return
+        keys = list(self._table.primary_key)
+        changed = pc.or_(updated, deleted)
+        rows = before(self._table, batch).append_column(ROW, batch.column(1))
+        self._changed.append(
+            rows.filter(changed).select([*(keys or self._identifying_columns), ROW])
+        )
+        if keys:
+            self._inserted.append(after(self._table, batch).filter(new).select(keys))
+
+    @property
+    def _identifying_columns(self) -> list[str]:
+        """The columns that identify a row in error messages, for a table without a primary key."""
+        return [column.name for column in self._table.columns[:3]]
+
+    def check(self) -> None:
+        """Raise `TableError` if a row is changed twice, or a key inserted twice."""
+        keys = list(self._table.primary_key)
+        duplicate = _first_duplicate(self._changed, [ROW])
+        if duplicate is not None:
+            row = {name: duplicate[name] for name in keys or self._identifying_columns}
+            raise TableError(
+                f"MERGE into {self._table.identifier}: several rows of the source match the row "
+                f"{_text(row)}, so the result is undefined; reduce the source to one "
+                "row for each target row (SELECT DISTINCT, GROUP BY), or narrow ON or WHEN "
+                "MATCHED AND"
+            )
+        duplicate = _first_duplicate(self._inserted, keys)
+        if duplicate is not None:
+            raise TableError(
+                f"MERGE into {self._table.identifier}: several rows of the source are inserted "
+                f"with the primary key {_text(duplicate)}; reduce the source to one row "
+                "for each key (SELECT DISTINCT, GROUP BY)"
+            )
+
+
+def _first_duplicate(parts: list[pa.Table], keys: list[str]) -> dict[str, object] | None:
+    """The first row whose `keys` occur twice; None if there is none."""
+    if not parts or not keys:
+        return None
+    rows = pa.concat_tables(parts)
+    counts = rows.group_by(keys).aggregate([([], "count_all")])
+    duplicates = counts.filter(pc.greater(counts.column("count_all"), 1))
+    if duplicates.num_rows == 0:
+        return None
+    first = duplicates.slice(0, 1).select(keys)
+    row: dict[str, object] = KeySet(first).rows(rows).slice(0, 1).to_pylist()[0]
+    return row
+
+
+def _text(row: dict[str, object]) -> str:
+    return "(" + ", ".join(f"{name} = {value!r}" for name, value in row.items()) + ")"

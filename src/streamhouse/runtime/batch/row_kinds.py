@@ -21,8 +21,8 @@ from streamhouse.sql.options.merge_functions import (
 )
 from streamhouse.sql.plan import DmlQuery
 
-# Merge functions for which retracting a value and adding it again restores the same value.
-_RETRACTS = ("sum", "last_value", "last_non_null_value")
+RETRACTABLE = ("sum", "last_value", "last_non_null_value")
+"""Merge functions for which retracting a value and adding it again restores the same value."""
 _PASS_NULLS = ("sum", "last_non_null_value")
 _IDEMPOTENT = ("max", "min", "bool_and", "bool_or", "first_value", "first_non_null_value")
 
@@ -87,7 +87,7 @@ def _aggregation(table: Table, change: DmlQuery, where: str) -> DmlStrategy:
     if "delete" not in change.actions:
         return DmlStrategy()
     option, removes = _removal(table)
-    irreversible = {c: f for c, f in functions.items() if f not in _RETRACTS}
+    irreversible = {c: f for c, f in functions.items() if f not in RETRACTABLE}
     if irreversible and not removes:
         column, name = next(iter(irreversible.items()))
         raise TableError(
@@ -107,13 +107,13 @@ def _removal(table: Table) -> tuple[str, bool]:
 def _check_retract(table: Table, change: DmlQuery, where: str, column: str, function: str) -> None:
     key = f"fields.{column}.ignore-retract"
     ignored = table.options.get(key, "false").lower() == "true"
-    if not ignored and function in _RETRACTS:
+    if not ignored and function in RETRACTABLE:
         return
     if ignored and function in _IDEMPOTENT and column not in change.assigned:
         return
     raise TableError(
         f"{where}: column '{column}' is merged by {function}, which cannot retract the old "
-        f"value, so UPDATE is not supported; it is with {', '.join(_RETRACTS)}"
+        f"value, so UPDATE is not supported; it is with {', '.join(RETRACTABLE)}"
         + (
             f" (or, if it does not set '{column}', with '{key}' = 'true')"
             if function in _IDEMPOTENT
@@ -176,7 +176,7 @@ def kinds(table: Table, strategy: DmlStrategy, change: DmlQuery, batch: pa.Table
     if strategy.resets:
         # The changelog needs the old values, which the resetting `-D` does not have.
         if producer(table.options) == "input" and strategy.retracts:
-            if all(name in _RETRACTS for name in functions_of(table).values()):
+            if all(name in RETRACTABLE for name in functions_of(table).values()):
                 result.append(of_kind(deleted, "-U"))
         deleted = without_values(table, deleted)
     result.append(of_kind(deleted, "-D"))

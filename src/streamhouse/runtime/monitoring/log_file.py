@@ -45,7 +45,11 @@ class LogFile:
         with contextlib.suppress(OSError):
             if self.path.stat().st_size <= MOST_BYTES:
                 return
-            text = self._tail(MOST_BYTES).decode(errors="replace")
+            with self.path.open("rb") as file:
+                file.seek(-MOST_BYTES, os.SEEK_END)
+                tail = file.read(MOST_BYTES)
+            # Without the incomplete first line.
+            text = tail[tail.find(b"\n") + 1 :].decode(errors="replace")
             replace_text(self._rotated, text, durable=False, mode=0o600)
             os.truncate(self.path, 0)
 
@@ -56,10 +60,3 @@ class LogFile:
             with contextlib.suppress(FileNotFoundError):
                 text += path.read_bytes()
         return text.decode(errors="replace").splitlines()[-count:] if count > 0 else []
-
-    def _tail(self, size: int) -> bytes:
-        """The last `size` bytes, without the incomplete first line."""
-        with self.path.open("rb") as file:
-            file.seek(-size, os.SEEK_END)
-            text = file.read(size)
-        return text[text.find(b"\n") + 1 :]

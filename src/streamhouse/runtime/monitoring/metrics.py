@@ -1,7 +1,5 @@
 """Metrics of a running query: batches, rows and rows per second, and its commits."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -9,16 +7,43 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Self
 
 from streamhouse.paimon.storage.data_files import NewFiles
 
 WINDOW_S = 10.0
 """The sliding window, in seconds, over which rows per second are computed."""
-
-
 VARIABLE = "STREAMHOUSE_COMMIT_TIMES"
 """Names a file to which each commit of a batch appends a line: its end (epoch ms), the table, and
 its duration (ms) including the wait for the table's commit lock."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit took and added: data files, rows in them, partitions and buckets with files."""
+
+    took_ms: float
+    files: int
+    rows: int
+    partitions: int
+    buckets: int
+
+    @classmethod
+    def of(cls, messages: Mapping[str, Sequence[bytes]], took_ms: float) -> Self | None:
+        """A commit of these messages of tables; None if there are none."""
+        added = [
+            (table, NewFiles.parse(message)) for table, own in messages.items() for message in own
+        ]
+        if not added:
+            return None
+        files = [file for _, message in added for file in message.files]
+        return cls(
+            round(took_ms, 1),
+            len(files),
+            sum(file.rows for file in files),
+            len({(table, message.partition) for table, message in added}),
+            len({(table, *message.bucket_id) for table, message in added}),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,34 +152,6 @@ class QueryMetrics:
     def _forget(self, now: float) -> None:
         while self._recent and self._recent[0][0] <= now - WINDOW_S:
             self._recent.popleft()
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What a commit took and added: data files, rows in them, partitions and buckets with files."""
-
-    took_ms: float
-    files: int
-    rows: int
-    partitions: int
-    buckets: int
-
-    @classmethod
-    def of(cls, messages: Mapping[str, Sequence[bytes]], took_ms: float) -> Commit | None:
-        """A commit of these messages of tables; None if there are none."""
-        added = [
-            (table, NewFiles.parse(message)) for table, own in messages.items() for message in own
-        ]
-        if not added:
-            return None
-        files = [file for _, message in added for file in message.files]
-        return cls(
-            round(took_ms, 1),
-            len(files),
-            sum(file.rows for file in files),
-            len({(table, message.partition) for table, message in added}),
-            len({(table, *message.bucket_id) for table, message in added}),
-        )
 
 
 @contextmanager

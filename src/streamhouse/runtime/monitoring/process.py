@@ -1,11 +1,10 @@
 """Identifies a process unambiguously, even if its process id is reused later."""
 
-from __future__ import annotations
-
 import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from streamhouse.machine import machine
 
@@ -26,11 +25,11 @@ class Process:
     machine: str
     host: str
 
-    @staticmethod
-    def of(pid: int) -> Process | None:
+    @classmethod
+    def of(cls, pid: int) -> Self | None:
         """A process of this machine; None if it does not exist or is a zombie."""
         start = started(pid)
-        return None if start is None else Process(pid, start, machine(), socket.gethostname())
+        return None if start is None else cls(pid, start, machine(), socket.gethostname())
 
     @property
     def here(self) -> bool:

@@ -3,25 +3,19 @@
 On a terminal, a line has the progress of snapshots.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.status import QueryStatus
-from streamhouse.runtime.query_description import QueryProgress
+from streamhouse.runtime.query_description import QueryDescription, QueryProgress
 from streamhouse.runtime.run_output import Outcome, RunOutput
 from streamhouse.source import Lag
-
-if TYPE_CHECKING:
-    from streamhouse.runtime.query_description import QueryDescription
-
 
 _LOG = logging.getLogger("streamhouse.status")
 EVERY_S = 10.0

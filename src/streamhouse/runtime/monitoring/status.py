@@ -37,6 +37,7 @@ LOST_AFTER_S = 60.0
 """After so long without a status update, a pipeline of another machine counts as dead, and a
 `starting` pipeline as failed."""
 _STATUS, _MASKED_SCRIPT = "status.json", "shown.sql"
+_LONGEST_NAME = 255
 
 State = Literal["starting", "running", "stopped", "failed"]
 
@@ -99,15 +100,6 @@ class Status:
         """Whether the pipeline is starting or running."""
         return self.state in ("starting", "running")
 
-    def text(self) -> str:
-        """As JSON."""
-        return _json(self)
-
-    @staticmethod
-    def parse(text: str) -> Status:
-        """From `text`; `ValueError` for anything else."""
-        return _reader().validate_json(text)
-
 
 @cache
 def _reader() -> TypeAdapter[Status]:
@@ -141,18 +133,20 @@ class Statuses:
 
     def read(self, name: str) -> Status | None:
         """The status of a pipeline, `failed` if its process has died; None if there is none."""
-        text = None if _too_long(name) else self._files.read_text(self.path(name, _STATUS))
+        if len(_folder(name)) > _LONGEST_NAME:
+            return None
+        text = self._files.read_text(self.path(name, _STATUS))
         if text is None:
             return None
         try:
-            status = replace(Status.parse(text), name=name)
+            status = replace(_reader().validate_json(text), name=name)
         except ValueError:
             # Written by another version of Streamhouse, or by another program.
             return None
         return self._corrected(status) if status.is_live else status
 
     def write(self, status: Status) -> None:
-        self._files.write_text(self.path(status.name, _STATUS), status.text())
+        self._files.write_text(self.path(status.name, _STATUS), _json(status))
 
     def masked_script(self, name: str) -> str | None:
         """A pipeline's script without its secrets."""
@@ -164,8 +158,7 @@ class Statuses:
 
     def path(self, name: str, file: str) -> str:
         """The path of a file of a pipeline."""
-        folder = _folder(name)
-        return f"{self._root}/{folder}/{file}"
+        return f"{self._root}/{_folder(name)}/{file}"
 
     def find(self, name: str) -> Status:
         """The status of a pipeline; `TableError`, which names the nearest one, if there is none."""
@@ -228,11 +221,6 @@ class Statuses:
 def _folder(name: str) -> str:
     folder = quote(name, safe=" ", errors="replace")
     return f"%2E{folder[1:]}" if folder.startswith(".") else folder
-
-
-def _too_long(name: str) -> bool:
-    """Whether the name is too long for a folder name."""
-    return len(_folder(name)) > 255
 
 
 def _ended(status: Status, error: str) -> Status:

@@ -4,11 +4,10 @@ The whole script is planned with a `DraftSession`, so an error anywhere in it is
 of its statements runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.session.dry_run import DraftSession
@@ -30,7 +29,7 @@ class CheckpointLocation:
     @classmethod
     def of(
         cls, settings: Mapping[str, str], name: str, root: Path | None, target: TableAddress
-    ) -> CheckpointLocation:
+    ) -> Self:
         """The location of the checkpoint of a query that writes `target`.
 
         `name` is the pipeline's name if the script's `settings` have none; `root` None: in the
@@ -130,11 +129,7 @@ def checkpoint_roots(
     if root is not None:
         yield root
         return
-    initial = [warehouse] if warehouse is not None else []
-    created = [
-        statement.options for statement in statements if isinstance(statement, syntax.CreateCatalog)
-    ]
-    for options in (*initial, *created):
-        path = options.get("warehouse")
-        if path:
+    created = [one.options for one in statements if isinstance(one, syntax.CreateCatalog)]
+    for options in (warehouse or {}, *created):
+        if path := options.get("warehouse"):
             yield checkpoints_of(path)

@@ -42,8 +42,6 @@ from streamhouse.runtime.state.checkpoint_registry import (
 from streamhouse.runtime.state.table_writers import other_writers, own_consumers
 
 Notice = Callable[[str], None]
-
-
 MARKER = ".from-scratch.json"
 _LOG = logging.getLogger("streamhouse.query")
 

@@ -133,7 +133,7 @@ def located(statement: syntax.Statement) -> Iterator[None]:
     except SqlError as error:
         if error.line:
             raise
-        raise type(error)(error.message, line=position.line, column=position.column) from error
+        raise type(error).at(position, error.message) from error
     except StreamhouseError as error:
         text = f"line {position.line}, column {position.column}: {error}"
         raise type(error)(text) from error

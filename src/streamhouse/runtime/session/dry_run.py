@@ -1,7 +1,5 @@
 """A dry-run session: it records definitions in memory, and writes nothing to a warehouse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,27 +35,6 @@ class DraftAddress(TableAddress):
         return self.table
 
 
-class DraftCatalogs(Catalogs):
-    """Catalogs of `DraftWarehouse`s; without a `warehouse`, the default catalog is empty."""
-
-    def __init__(self, warehouse: Mapping[str, str] | None, notice: Callable[[str], None]) -> None:
-        self._warehouses: dict[str, DraftWarehouse] = {}
-        super().__init__(warehouse, notice)
-        self.temporary_folder = lambda: NO_WAREHOUSE
-
-    def warehouse(self, catalog: str) -> DraftWarehouse:
-        if catalog not in self._warehouses:
-            self._warehouses[catalog] = DraftWarehouse(self.options(catalog))
-        return self._warehouses[catalog]
-
-    def views(self, catalog: str) -> DraftViews:
-        return self.warehouse(catalog).views
-
-    def add_empty_default(self) -> None:
-        """Have an empty default catalog, though no warehouse was given."""
-        self._options[DEFAULT_CATALOG] = {"warehouse": NO_WAREHOUSE}
-
-
 class DraftViews(Views):
     """Keeps the views that a script would store or drop in memory."""
 
@@ -83,39 +60,6 @@ class DraftViews(Views):
 
     def drop(self, database: str, name: str) -> None:
         self._drafts[database, name] = None
-
-
-class DraftSession(Session):
-    """A session whose catalogs are `DraftWarehouse`s.
-
-    Without a `warehouse` the default catalog is empty. With `requires_warehouse`, using the default
-    catalog without a warehouse is an error, as in a run.
-    """
-
-    catalogs: DraftCatalogs
-
-    def __init__(
-        self, warehouse: Mapping[str, str] | None, requires_warehouse: bool = False
-    ) -> None:
-        super().__init__(warehouse, DraftCatalogs)
-        if warehouse is None and not requires_warehouse:
-            self.catalogs.add_empty_default()
-
-    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
-        """As in a run; the table as it is now if statements of the script may make that state."""
-        try:
-            return super().table(name, as_of)
-        except StreamhouseError:
-            if not as_of:
-                raise
-            return super().table(name)
-
-    def dimension(self, lookup: LookupJoin) -> DimensionSpec:
-        catalog, identifier = lookup.table.name[0], ".".join(lookup.table.name[1:])
-        if is_server(lookup) or not self.catalogs.warehouse(catalog).is_draft(identifier):
-            return super().dimension(lookup)
-        table = self.catalogs.warehouse(catalog).readable(identifier)
-        return DimensionSpec(lookup, DraftAddress({}, identifier, table=table))
 
 
 class DraftWarehouse(Warehouse):
@@ -231,3 +175,57 @@ class DraftWarehouse(Warehouse):
 
     def _missing_database(self, name: str) -> TableError:
         return TableError(f"there is no database '{name}'; {nearest(name, self.databases())}")
+
+
+class DraftCatalogs(Catalogs):
+    """Catalogs of `DraftWarehouse`s; without a `warehouse`, the default catalog is empty."""
+
+    def __init__(self, warehouse: Mapping[str, str] | None, notice: Callable[[str], None]) -> None:
+        self._warehouses: dict[str, DraftWarehouse] = {}
+        super().__init__(warehouse, notice)
+        self.temporary_folder = lambda: NO_WAREHOUSE
+
+    def warehouse(self, catalog: str) -> DraftWarehouse:
+        if catalog not in self._warehouses:
+            self._warehouses[catalog] = DraftWarehouse(self.options(catalog))
+        return self._warehouses[catalog]
+
+    def views(self, catalog: str) -> DraftViews:
+        return self.warehouse(catalog).views
+
+    def add_empty_default(self) -> None:
+        """Have an empty default catalog, though no warehouse was given."""
+        self._options[DEFAULT_CATALOG] = {"warehouse": NO_WAREHOUSE}
+
+
+class DraftSession(Session):
+    """A session whose catalogs are `DraftWarehouse`s.
+
+    Without a `warehouse` the default catalog is empty. With `requires_warehouse`, using the default
+    catalog without a warehouse is an error, as in a run.
+    """
+
+    catalogs: DraftCatalogs
+
+    def __init__(
+        self, warehouse: Mapping[str, str] | None, requires_warehouse: bool = False
+    ) -> None:
+        super().__init__(warehouse, DraftCatalogs)
+        if warehouse is None and not requires_warehouse:
+            self.catalogs.add_empty_default()
+
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
+        """As in a run; the table as it is now if statements of the script may make that state."""
+        try:
+            return super().table(name, as_of)
+        except StreamhouseError:
+            if not as_of:
+                raise
+            return super().table(name)
+
+    def dimension(self, lookup: LookupJoin) -> DimensionSpec:
+        catalog, identifier = lookup.table.name[0], ".".join(lookup.table.name[1:])
+        if is_server(lookup) or not self.catalogs.warehouse(catalog).is_draft(identifier):
+            return super().dimension(lookup)
+        table = self.catalogs.warehouse(catalog).readable(identifier)
+        return DimensionSpec(lookup, DraftAddress({}, identifier, table=table))

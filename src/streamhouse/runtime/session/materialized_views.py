@@ -176,16 +176,12 @@ class MaterializedViews:
         """Run SUSPEND, RESUME or SET FRESHNESS."""
         full = self._session.full(statement.name)
         before = self.existing(full)
-        suspended, freshness_s = statement.suspended, statement.freshness_s
-        self._store(
-            full,
-            before,
-            replace(
-                before,
-                suspended=before.suspended if suspended is None else suspended,
-                freshness_s=before.freshness_s if freshness_s is None else freshness_s,
-            ),
-        )
+        stored = before
+        if statement.suspended is not None:
+            stored = replace(stored, suspended=statement.suspended)
+        if statement.freshness_s is not None:
+            stored = replace(stored, freshness_s=statement.freshness_s)
+        self._store(full, before, stored)
 
     def defined(self, full: Name) -> DefinedView:
         """A view as the script has defined it; else by its stored definition."""

@@ -143,17 +143,13 @@ class Session(Resolver):
         warehouse, base = self.catalogs.warehouse(full[0]), TableName.parse(full[2]).table
         if not warehouse.exists(full[1], base):
             check_no_view(self, full)
-            close = nearest(base, self._table_names(full))
+            stored = warehouse.tables(full[1]) if full[1] in warehouse.databases() else []
+            close = nearest(base, [*self.tables.temporary_names(full[0], full[1]), *stored])
             raise TableError(f"there is no table '{base}' in database '{full[1]}'; {close}")
         table = warehouse.readable(f"{full[1]}.{full[2]}", as_of)
         if isinstance(table, Table):
             self._opened[table.identifier] = table
         return stored_table(full, table)
-
-    def _table_names(self, full: Name) -> list[str]:
-        warehouse = self.catalogs.warehouse(full[0])
-        stored = warehouse.tables(full[1]) if full[1] in warehouse.databases() else []
-        return [*self.tables.temporary_names(full[0], full[1]), *stored]
 
 
 def _to_stderr(text: str) -> None:

@@ -152,8 +152,14 @@ class TableDefinitions:
         warehouse = self._catalogs.warehouse(full[0])
         created = warehouse.create_table(full[1], full[2], *given, statement.if_not_exists)
         if not created:
-            table = warehouse.readable(".".join(full[1:]))
-            self._note_differences(where, TableDeclaration(*given), table)
+            table: Any = warehouse.readable(".".join(full[1:]))
+            stored = table if isinstance(table, DraftTable) else DraftTable.of_stored(table)
+            found = declared_differences(stored.identifier, TableDeclaration(*given), stored)
+            if found:
+                self._session.notice(
+                    f"{where} exists and stays as it is; this declaration has no effect: "
+                    f"{'; '.join(found)}. To change the table, use ALTER TABLE, or DROP TABLE first"
+                )
         return created
 
     def _create_temporary(self, statement: CreateTable, info: TableInfo, where: str) -> bool:
@@ -165,15 +171,6 @@ class TableDefinitions:
             self._session.notice(text)
         self.temporary[info.name] = info
         return True
-
-    def _note_differences(self, where: str, declared: TableDeclaration, table: Any) -> None:
-        stored = table if isinstance(table, DraftTable) else DraftTable.of_stored(table)
-        found = declared_differences(stored.identifier, declared, stored)
-        if found:
-            self._session.notice(
-                f"{where} exists and stays as it is; this declaration has no effect: "
-                f"{'; '.join(found)}. To change the table, use ALTER TABLE, or DROP TABLE first"
-            )
 
     def _resolved(self, options: Mapping[str, str], where: str) -> dict[str, str]:
         """A table's options by their Paimon names; gives a notice for each that was replaced."""

@@ -226,8 +226,7 @@ def _probes(
 
 
 def _start_failure(log: str) -> str | None:
-    removed = _REMOVED.findall(log)
-    lost = [text for text in _LOST.findall(log)]
+    removed, lost = _REMOVED.findall(log), _LOST.findall(log)
     if lost:
         return f"{len(lost)} ended at once ({lost[-1] or 'without a message'})"
     return removed[-1] if removed else None

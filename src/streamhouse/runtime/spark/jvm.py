@@ -1,4 +1,4 @@
-"""Spark's JVM: its command, its start, and the py4j gateway to it.
+"""Spark's JVM: its command, its start, the py4j gateway to it, and its log.
 
 PySpark starts `bin/spark-submit`: two shell scripts, a JVM that computes the command of a second
 JVM, and in that one SparkSubmit, which reads the settings again and then runs the py4j server. A
@@ -15,6 +15,7 @@ folder. Without an archive a JVM only starts more slowly. The JVM itself checks 
 it and its jars, and ignores one that does not.
 """
 
+import fcntl
 import os
 import shlex
 import struct
@@ -56,8 +57,9 @@ _OPTIONS: Sequence[str] = table_of(__package__, "java_options.toml")["options"]
 _CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _POLL_S = 0.01
-
-
+_TAIL_BYTES = 8192
+_READ_BYTES = 1 << 20
+_MOST_BYTES = 8 << 20
 OUT_VARIABLE = "STREAMHOUSE_CLASS_ARCHIVE_OUT"
 """Environment variable: the file that the JVM writes its archive to, instead of using one."""
 
@@ -163,3 +165,51 @@ def archive_path() -> Path:
     version = pyspark.__version__
     parts = [version, classpath(), *class_archive.this_java()]
     return class_archive.cached(f"spark-{version}", parts)
+
+
+class JvmOutput:
+    """The standard error of this process's JVM, Spark's own log: in a file without a name."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        self._read = 0
+
+    def open(self) -> int:
+        """Create a file for a new JVM; returns its descriptor."""
+        self._read = 0
+        with tempfile.TemporaryFile(prefix="streamhouse-spark-") as file:
+            self._file = os.dup(file.fileno())
+        # The JVM appends, so that the file can be truncated.
+        fcntl.fcntl(self._file, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
+        return self._file
+
+    def new(self) -> bytes:
+        """What was written since the last call."""
+        if self._file is None:
+            return b""
+        size = os.fstat(self._file).st_size
+        if size <= self._read:
+            return b""
+        text = os.pread(self._file, _READ_BYTES, max(self._read, size - _READ_BYTES))
+        self._read = size
+        if size > _MOST_BYTES:
+            os.ftruncate(self._file, 0)
+            self._read = 0
+        return text
+
+    def tail(self, most: int = 1 << 16) -> str:
+        """The last `most` bytes."""
+        if self._file is None:
+            return ""
+        size = os.fstat(self._file).st_size
+        return os.pread(self._file, most, max(0, size - most)).decode(errors="replace")
+
+    def last_lines(self) -> str:
+        """The last lines, without stack traces, for a JVM that has died; empty if none."""
+        lines = self.tail(_TAIL_BYTES).splitlines()
+        texts = [line for line in lines if line and not line.startswith(("\t", " "))]
+        return " | ".join(texts[-5:])
+
+
+OUTPUT = JvmOutput()
+"""The output of the JVM of `runtime.spark.session`."""

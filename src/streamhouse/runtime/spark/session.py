@@ -30,7 +30,7 @@ from streamhouse.runtime.spark.executors import (
     executors,
     wait_for_executors,
 )
-from streamhouse.runtime.spark.jvm_output import OUTPUT
+from streamhouse.runtime.spark.jvm import OUTPUT
 from streamhouse.runtime.spark.settings import (
     EXECUTORS,
     JAVA_OPTIONS,

@@ -67,14 +67,11 @@ class WorkerParent:
         self._folder = tempfile.mkdtemp(prefix="streamhouse-python-")
         self.address = os.path.join(self._folder, "parent")
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
-        self._process = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
             listener.listen(_WAITING)
             number = listener.fileno()
-            return subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", "streamhouse.runtime.spark.worker_parent", str(number)],
                 # PySpark sets this for all workers; it has no effect after a fork.
                 env={"PYTHONHASHSEED": "0", **os.environ},

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streamhouse.durable_files import replace_text, sync_file, sync_folder
+from streamhouse.durable_files import fsync, replace_text
 from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
 
@@ -65,8 +65,8 @@ class BatchLogs:
     def sync(self, number: int) -> None:
         """Make a logged batch durable, before it is committed to tables that are durable, too."""
         path = self._folder / "offsets" / str(number)
-        sync_file(path)
-        sync_folder(path.parent)
+        fsync(path)
+        fsync(path.parent)
 
     def last_committed(self) -> int:
         """The last batch that is done; -1 before the first.

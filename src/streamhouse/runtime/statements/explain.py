@@ -86,6 +86,7 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
             "incremental: each operator from the changes of its inputs and what it keeps; "
             "the whole tree again for small tables and large changes"
         )
+    written = [f"view: {'.'.join(name)}, exactly-once", f"DuckDB: {plan.query.sql}"]
     if plan.windows is not None:
         which = "closes" if plan.keyless else "finds open, or closed for less than the lateness"
         return [
@@ -93,8 +94,7 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
             f"windows: each batch computes those that it {which}; the watermark is the least of "
             f"{', '.join('.'.join(query.scans[0].table.name) for query in plan.windows.watermarks)}"
             "; later rows go to a table of late rows",
-            f"view: {'.'.join(name)}, exactly-once",
-            f"DuckDB: {plan.query.sql}",
+            *written,
         ]
     return [
         *drawn(plan.tree),
@@ -102,8 +102,7 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
         f"{'one thread' if plan.ordered else 'several threads'}; "
         f"{'appends the rows that are added' if plan.keyless else 'writes the rows that differ'}",
         *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
-        f"view: {'.'.join(name)}, exactly-once",
-        f"DuckDB: {plan.query.sql}",
+        *written,
     ]
 
 

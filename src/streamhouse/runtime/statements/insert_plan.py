@@ -41,8 +41,8 @@ def plan_insert(
     """
     registry.check_sink(target, statement.position)
     if statement.overwrite:
-        raise _error(
-            statement,
+        raise UnsupportedSqlError.at(
+            statement.position,
             "INSERT OVERWRITE from a stream; write INSERT INTO, or "
             "SET 'execution.runtime-mode' = 'batch'",
         )
@@ -57,20 +57,20 @@ def plan_insert(
         )
     refused = registry.connector(target.connector).refused_changes(target)
     if refused is not None and any(query.row_kinds for query in queries):
-        raise _error(
-            statement,
+        raise UnsupportedSqlError.at(
+            statement.position,
             f"INSERT INTO {'.'.join(statement.target)} (connector '{target.connector}'): the "
             f"query updates and deletes rows; {refused}",
         )
     if any(query.source.name == target.name for query in queries):
-        raise _error(
-            statement,
+        raise UnsupportedSqlError.at(
+            statement.position,
             "INSERT into the table that the query reads would feed itself forever; write to "
             "another table, or SET 'execution.runtime-mode' = 'batch'",
         )
     if len(queries) > 1 and any(k.retry for query in queries for k in query.lookups):
-        raise _error(
-            statement,
+        raise UnsupportedSqlError.at(
+            statement.position,
             "a LOOKUP hint with a retry in a UNION ALL of several tables; leave out the retry, "
             "or look up first: INSERT each part into a table, and read these",
         )
@@ -122,8 +122,8 @@ def _check_hint(session: Session, statement: Insert) -> None:
                 "'parallelism.default' sets the number of tasks of a batch"
             )
             continue
-        raise _error(
-            statement,
+        raise UnsupportedSqlError.at(
+            statement.position,
             f"option '{key}' of a continuous INSERT is not supported as a hint; set it on "
             f"the table: ALTER TABLE {name} SET ('{key}' = '…')",
         )
@@ -141,7 +141,3 @@ def _check_lookups(session: Session, queries: Sequence[StreamQuery]) -> None:
         for key in lookup.options:
             if not is_lookup_option(key):
                 raise OptionError(f"{where}: option '{key}' is not an option of a lookup")
-
-
-def _error(statement: Insert, message: str) -> UnsupportedSqlError:
-    return UnsupportedSqlError.at(statement.position, message)

@@ -50,8 +50,6 @@ from streamhouse.sql.views.stored_view import APPENDED, StoredView
 Notice = Callable[[str], None]
 _RESULT = "result"
 _ANEW = "run the script once with --from-scratch to compute its targets anew"
-
-
 _FULL_READS = ("full", "snapshot-full")
 
 
@@ -108,7 +106,11 @@ def _check_resumed(
             "same results as before"
         )
     elif other_select:
-        notice(_goes_on(name, checkpoint))
+        notice(
+            f"the SELECT of {name} in pipeline '{checkpoint.pipeline}' has changed; it goes on "
+            "where the old one stopped, and rows written so far stay. To compute all of them anew, "
+            "run the script once with --from-scratch"
+        )
 
 
 def check_appending(spec: ViewSpec, checkpoint: Checkpoint, notice: Notice) -> None:
@@ -172,14 +174,6 @@ def _has_result(spec: ViewSpec, writer: StreamingWriter) -> bool:
 def _appended(definition: str) -> str:
     """The SELECT of an appended result, without the pipeline in the names of its input tables."""
     return re.sub(r"__view_\w+__in_", "__in_", json.dumps(json.loads(definition).get("select")))
-
-
-def _goes_on(name: str, checkpoint: Checkpoint) -> str:
-    return (
-        f"the SELECT of {name} in pipeline '{checkpoint.pipeline}' has changed; it goes on where "
-        "the old one stopped, and rows written so far stay. To compute all of them anew, run the "
-        "script once with --from-scratch"
-    )
 
 
 def _own_ids(spec: QuerySpec | ViewSpec, checkpoint: Checkpoint) -> set[str]:

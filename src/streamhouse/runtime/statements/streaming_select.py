@@ -6,7 +6,6 @@ import pyarrow as pa
 
 from streamhouse.connectors.base import warn_of_bad_records
 from streamhouse.lookup.strategies.selection import choose_all
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_operator import QueryOperator, numbered
 from streamhouse.runtime.query_source import source_caught_up
 from streamhouse.runtime.run_output import RunOutput
@@ -35,16 +34,12 @@ class StreamingSelect:
         self._versions = DimensionVersions(query.lookups, addresses, choices)
         self._dimensions = Dimensions(specs, choices)
         source = session.endpoints.source(query)
-        self._reads = [] if source.address is None else [source.address]
+        self.reads = [] if source.address is None else [source.address]
+        """The source table, if it is a Paimon table; else empty."""
         self._source = source.open(query.scan.columns)
         self._offset = self._source.initial_offset()
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.rows.columns])
         self._operator = QueryOperator(query, schema, None)
-
-    @property
-    def reads(self) -> list[TableAddress]:
-        """The source table, if it is a Paimon table; else empty."""
-        return self._reads
 
     def step(self) -> None:
         """Run one micro-batch: print the new changes, if there are any."""

@@ -45,7 +45,7 @@ from streamhouse.sql.select_parts import derived
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import column_type
-from streamhouse.sql.udf.call import functions_in
+from streamhouse.sql.udf.registry import functions_in
 
 
 @dataclass

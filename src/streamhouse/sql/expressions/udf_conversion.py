@@ -17,8 +17,7 @@ from streamhouse.sql.types import (
     duck_type,
     number_digits,
 )
-from streamhouse.sql.udf.call import declaration_of
-from streamhouse.sql.udf.registry import by_engine_name, defined
+from streamhouse.sql.udf.registry import by_engine_name, declaration_of, defined
 
 _TIMESTAMPS = ("TIMESTAMP", "TIMESTAMP_LTZ")
 

@@ -25,8 +25,6 @@ LOOKUP_OPTIONS = {
     option.key: option for option in options_of(_LOOKUP["effective"] | _LOOKUP["without_effect"])
 }
 """Dynamic options of a dimension table that concern the join, with their effect here."""
-
-
 SET_OPTIONS = {
     option.key: option for option in options_of(table_of(__package__, "set_options.toml"))
 }

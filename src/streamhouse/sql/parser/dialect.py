@@ -23,8 +23,8 @@ from streamhouse.sql.parser.match_recognize import MatchRecognizeParser
 from streamhouse.sql.parser.matched_rows import PATTERN_FUNCTIONS
 from streamhouse.sql.parser.strict_parser import FlinkParseError, closed
 from streamhouse.sql.text import Script
-from streamhouse.sql.udf.call import declared_call
 from streamhouse.sql.udf.function import Declaration
+from streamhouse.sql.udf.registry import declared_call
 
 # Keywords of the base dialect that are not keywords here: operators that Flink lacks, functions.
 _REMOVED_KEYWORDS = frozenset(

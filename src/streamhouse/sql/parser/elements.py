@@ -8,7 +8,7 @@ from streamhouse.sql.parser import query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Name
 from streamhouse.sql.syntax import Query
-from streamhouse.sql.udf.call import declarations_in
+from streamhouse.sql.udf.registry import declarations_in
 
 
 def dotted_name(cursor: Cursor, what: str) -> Name:

@@ -1,6 +1,6 @@
 """Parses ALTER TABLE, in Flink's and in Spark's syntax."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -71,15 +71,14 @@ def parse_alter(cursor: Cursor) -> AlterTable | AlterMaterializedView:
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     name = elements.dotted_name(cursor, "the table's name")
-    statement = AlterTable(*cursor.place, name, if_exists=if_exists)
+    new_name: Name = ()
+    changes: list[SchemaChange] = []
     if cursor.accept("RENAME", "TO"):
-        statement = replace(
-            statement, new_name=elements.dotted_name(cursor, "the table's new name")
-        )
+        new_name = elements.dotted_name(cursor, "the table's new name")
     else:
-        statement = replace(statement, changes=tuple(_changes(cursor)))
+        changes = _changes(cursor)
     cursor.end()
-    return statement
+    return AlterTable(*cursor.place, name, tuple(changes), new_name, if_exists)
 
 
 def _changes(cursor: Cursor) -> list[SchemaChange]:

@@ -19,7 +19,7 @@ from streamhouse.sql.secrets import edited
 from streamhouse.sql.syntax import Query, Statement
 from streamhouse.sql.text import of_query, ticked
 from streamhouse.sql.types import NULL
-from streamhouse.sql.udf.call import declaration_of
+from streamhouse.sql.udf.registry import declaration_of
 
 
 @dataclass(frozen=True)

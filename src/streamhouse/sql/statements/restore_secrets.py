@@ -46,17 +46,16 @@ def restore_secrets(text: str, previous: str) -> str:
             continue
         candidates = values.get((owner, value.key), set())
         if len(candidates) != 1:
-            raise Script(text).error(_missing_secret(value), value.start, value.end)
+            what = f"of '{value.key}'" if _KEY.fullmatch(value.key) else "in the URL"
+            raise Script(text).error(
+                f"the secret {what} is unknown here; write it out. Stars are replaced only by the "
+                "value in this pipeline's last script, for a table with the same name, address and "
+                "user",
+                value.start,
+                value.end,
+            )
         edits.append((value.start, value.end, next(iter(candidates))))
     return edited(text, edits)
-
-
-def _missing_secret(value: OptionValue) -> str:
-    what = f"of '{value.key}'" if _KEY.fullmatch(value.key) else "in the URL"
-    return (
-        f"the secret {what} is unknown here; write it out. Stars are replaced only by the "
-        "value in this pipeline's last script, for a table with the same name, address and user"
-    )
 
 
 def _secrets_by_statement(text: str) -> Iterator[tuple[str, OptionValue]]:

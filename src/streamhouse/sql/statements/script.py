@@ -326,8 +326,7 @@ def _insert(cursor: Cursor) -> Insert:
         if len(set(columns)) < len(columns):
             raise cursor.script.error("a column is named twice", columns_start)
     if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
-        guesses = ("SELECT", "VALUES", "WITH")
-        cursor.unknown_keyword(guesses)
+        cursor.unknown_keyword(("SELECT", "VALUES", "WITH"))
     query = _rows(cursor) or elements.query(cursor)
     return Insert(*cursor.place, target, columns, query, overwrite, options, partition)
 

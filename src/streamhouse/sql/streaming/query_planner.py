@@ -27,7 +27,7 @@ from streamhouse.sql.streaming.select_reader import read_selects
 from streamhouse.sql.streaming.stream_select import OutputColumn, StreamSelect
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import span
-from streamhouse.sql.udf.call import functions_in
+from streamhouse.sql.udf.registry import functions_in
 
 _NO_VALUES: Mapping[str, str] = MappingProxyType({})
 

@@ -1,16 +1,20 @@
-"""The Python functions that this process has imported, and macros in their place.
+"""The Python functions that this process has imported, macros in their place, and calls of them.
 
-Only `udf_modules.module` adds to it: planning a query imports no modules.
+Only `udf_modules.module` adds to it: planning a query imports no modules. So in a parsed tree only
+the declaration of a called function may be known.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from sqlglot import exp
+
 from streamhouse.sql.types import duck_type
 from streamhouse.sql.udf.function import PREFIX, Declaration, PythonFunction
 
 _CALLED = re.compile(rf"\b{PREFIX}\w+_[0-9a-f]{{12}}\b", re.IGNORECASE)
+_DECLARED = "python"
 _defined: dict[Declaration, PythonFunction] = {}
 _known: dict[str, tuple[PythonFunction, Callable[..., Any]]] = {}
 """By `engine_name`, their name in DuckDB."""
@@ -62,3 +66,27 @@ def macros(sql: str) -> Iterator[str]:
             f"CREATE TEMP MACRO {name}({', '.join(names)}) AS "
             f"CASE WHEN {all_null} THEN CAST(NULL AS {kind}) END"
         )
+
+
+def declared_call(declaration: Declaration, arguments: list[exp.Expr]) -> exp.Expr:
+    """The node of a call; its `meta` holds the declaration."""
+    node = exp.Anonymous(this=declaration.name, expressions=arguments)
+    node.meta[_DECLARED] = declaration
+    return node
+
+
+def declaration_of(node: exp.Expr) -> Declaration | None:
+    """The declaration of the function that a node calls; None for any other node."""
+    declaration = node.meta.get(_DECLARED) if isinstance(node, exp.Anonymous) else None
+    return declaration if isinstance(declaration, Declaration) else None
+
+
+def declarations_in(tree: exp.Expr) -> list[Declaration]:
+    """The functions that a tree calls, each once."""
+    declarations = (declaration_of(node) for node in tree.find_all(exp.Anonymous))
+    return list(dict.fromkeys(filter(None, declarations)))
+
+
+def functions_in(tree: exp.Expr) -> tuple[PythonFunction, ...]:
+    """The defined functions that a tree calls, each once."""
+    return tuple(filter(None, map(defined, declarations_in(tree))))

@@ -148,10 +148,6 @@ def _of_text(text: str, what: str) -> str:
         cursor.end("the end of the type")
     except SqlError as error:
         raise SignatureError(f"{what}: '{text}' is not a SQL type: {error.message}") from None
-    return _checked(kind, what)
-
-
-def _checked(kind: str, what: str) -> str:
     word = base(kind)
     if word in ("CHAR", "VARCHAR", "BINARY", "VARBINARY"):
         plain = "STRING" if "CHAR" in word else "BYTES"

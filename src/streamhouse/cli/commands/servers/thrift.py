@@ -50,7 +50,7 @@ def thrift(
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.runtime.spark.jvm_output import OUTPUT
+    from streamhouse.runtime.spark.jvm import OUTPUT
     from streamhouse.runtime.spark.session import jvm_has_exited
     from streamhouse.thrift.server import ThriftServer
 
