@@ -307,7 +307,7 @@ class Session:
         self.connections = 0
 
     def rows(
-        self, statement: str, arguments: Sequence[Any] = (), raw: bool = False
+        self, statement: str | bytes, arguments: Sequence[Any] = (), raw: bool = False
     ) -> list[tuple[Any, ...]]:
         """All rows of a read-only statement, as text, bytes and None; `raw`: see `run_raw`."""
         first = (self._start_s, self._options.connect_retries)
@@ -340,16 +340,17 @@ def start_session(options: MySqlOptions, resumes: bool) -> Session:
 
 
 def run(
-    connection: pymysql.Connection[Any], statement: str, arguments: Sequence[Any] = ()
+    connection: pymysql.Connection[Any], statement: str | bytes, arguments: Sequence[Any] = ()
 ) -> list[tuple[Any, ...]]:
-    """All rows of a statement on this connection."""
+    """All rows of a statement on this connection; bytes are sent as they are."""
     with connection.cursor() as cursor:
-        cursor.execute(statement, arguments or None)
+        untyped: Any = cursor
+        untyped.execute(statement, arguments or None)
         return list(cursor.fetchall())
 
 
 def run_raw(
-    connection: pymysql.Connection[Any], statement: str, arguments: Sequence[Any] = ()
+    connection: pymysql.Connection[Any], statement: str | bytes, arguments: Sequence[Any] = ()
 ) -> list[tuple[Any, ...]]:
     """All rows of a statement, their values as the bytes that the server sends.
 

@@ -117,7 +117,7 @@ class _Berlin(Session):
         pass
 
     def rows(
-        self, statement: str, arguments: Sequence[Any] = (), raw: bool = False
+        self, statement: str | bytes, arguments: Sequence[Any] = (), raw: bool = False
     ) -> list[tuple[Any, ...]]:
         return [("SYSTEM", "CET")]
 

@@ -29,17 +29,17 @@ from streamhouse.connectors.jdbc.options import (
     parse_scan,
     parse_write,
 )
-from streamhouse.connectors.jdbc.reader import JdbcReader
+from streamhouse.connectors.jdbc.reader import Connection, JdbcReader
 from streamhouse.connectors.jdbc.statements import Statements, net_changes
 from streamhouse.connectors.jdbc.target import (
     CommitsTable,
-    TargetTable,
-    Transaction,
     Transactions,
     load_target,
+    write,
 )
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import ConnectError, TableError
+from streamhouse.mysql.connection import run
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.sql.plan import Capabilities, TableInfo
 from streamhouse.state.segment import spilled
@@ -94,53 +94,49 @@ class JdbcCommitter(SinkCommitter):
         return self.write(written.number, list(collected_rows(written.messages)))
 
     def check_log(self, log: BatchLog) -> None:
-        commits = self._commits
-        if commits is not None:
-            last = self._transactions.run(lambda table: commits.last(table.connection))
+        if self._commits is not None:
+            last = self._transactions.run(self._commits.last)
             log.check(last, f"MySQL table {self._target.name}")
 
     def write(self, number: int, rows: Iterable[pa.RecordBatch]) -> bool:
         """Write a batch, whose rows can be iterated again; False if it was committed before."""
 
-        def work(transaction: Transaction) -> bool:
+        def work(connection: Connection) -> bool:
             if self._commits is not None:
-                if self._commits.last(transaction.connection) >= number:
+                if self._commits.last(connection) >= number:
                     return False
-                self._commits.record(transaction.connection, number)
+                self._commits.record(connection, number)
             for chunk in _chunks(rows):
-                self._write(transaction, chunk)
+                self._write(connection, chunk)
             return True
 
         return self._transactions.run(work)
 
     def forget(self) -> None:
         """Remove the query's row of the commits table: no batch will run again."""
-        commits = self._commits
-        if commits is not None:
-            self._transactions.run(lambda table: commits.forget(table.connection))
+        if self._commits is not None:
+            self._transactions.run(self._commits.forget)
 
     def close(self) -> None:
         self._transactions.close()
 
-    def _write(self, transaction: Transaction, rows: pa.Table) -> None:
-        if not self._target.key:
-            for text in self._statements.inserts(rows):
-                transaction.execute(text)
-            return
-        upserts, deleted = net_changes(rows, self._target.key)
-        for text in self._statements.deletes(deleted):
-            transaction.execute(text)
-        for text in self._statements.inserts(upserts):
-            transaction.execute(text)
-        if self._target.other_keys:
-            self._check_upserts(transaction, upserts.select(list(self._target.key)))
+    def _write(self, connection: Connection, rows: pa.Table) -> None:
+        key = self._target.key
+        if key:
+            rows, deleted = net_changes(rows, key)
+            for text in self._statements.deletes(deleted):
+                write(connection, text)
+        for text in self._statements.inserts(rows):
+            write(connection, text)
+        if key and self._target.other_keys:
+            self._check_upserts(connection, rows.select(list(key)))
 
-    def _check_upserts(self, transaction: Transaction, keys: pa.Table) -> None:
+    def _check_upserts(self, connection: Connection, keys: pa.Table) -> None:
         """Raise `TableError` if rows were written over rows of other keys.
 
         ON DUPLICATE KEY UPDATE updates a row that is equal in any unique index.
         """
-        found = sum(int(transaction.rows(text)[0][0]) for text in self._statements.count(keys))
+        found = sum(int(run(connection, text)[0][0]) for text in self._statements.count(keys))
         if found != keys.num_rows:
             raise TableError(
                 f"MySQL table {self._target.name}: {keys.num_rows - found} of {keys.num_rows} rows "
@@ -154,7 +150,7 @@ class JdbcCommitter(SinkCommitter):
         server, target = self._server, self._target
         commits = CommitsTable(server.database, options.commits_table, query_id, target.name)
         if target.transactional:
-            refused = self._transactions.run(lambda table: commits.prepare(table.connection))
+            refused = self._transactions.run(commits.prepare)
             if refused is None:
                 return commits
             remedy = (
@@ -170,15 +166,12 @@ class JdbcCommitter(SinkCommitter):
                 f"MySQL table {target.name} cannot be written exactly once: {reason}; run "
                 f"{remedy}, or set 'sink.delivery-guarantee' to 'at-least-once'"
             )
-        _LOG.warning("MySQL table %s: %s; %s. To change this, run %s", target.name, reason,
-                     _without_commits(target), remedy)  # fmt: skip
+        effect = "rows are written at least once: those of an interrupted batch may be there twice"
+        if target.key:
+            effect = "a batch that is interrupted runs again and writes the same rows by key"
+        message = "MySQL table %s: %s; %s. To change this, run %s"
+        _LOG.warning(message, target.name, reason, effect, remedy)
         return None
-
-
-def _without_commits(target: TargetTable) -> str:
-    if target.key:
-        return "a batch that is interrupted runs again and writes the same rows by key"
-    return "rows are written at least once: those of an interrupted batch may be there twice"
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -245,11 +238,9 @@ class _Jdbc(Connector):
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
         selected = [column for column in table.columns if column.name in columns]
-        reader, split = JdbcReader(parse(options).server, selected), parse_scan(options)
-        try:
+        split = parse_scan(options)
+        with closing(JdbcReader(parse(options).server, selected)) as reader:
             ranges = ["TRUE"] if split is None else reader.ranges(split)
-        finally:
-            reader.close()
         return reader.schema, lambda: reader.all_rows(ranges)
 
 

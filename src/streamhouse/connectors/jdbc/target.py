@@ -205,26 +205,14 @@ def _check_column(options: MySqlOptions, column: MySqlColumn, kind: pa.DataType,
         )
 
 
-class Transaction:
-    """An open transaction."""
-
-    def __init__(self, connection: pymysql.Connection[Any]) -> None:
-        self.connection = connection
-
-    def execute(self, text: bytes) -> None:
-        """Run a statement that writes; `DataError` if the server has changed a value."""
-        connection: Any = self.connection
-        connection.query(text)
-        if connection._result.warning_count:
-            for _, code, message in connection.show_warnings():
-                if int(code) in _SHORTENED:
-                    raise pymysql.err.DataError(int(code), str(message))
-
-    def rows(self, text: bytes) -> list[tuple[Any, ...]]:
-        """The rows of a short SELECT."""
-        connection: Any = self.connection
-        connection.query(text)
-        return list(connection._result.rows)
+def write(connection: pymysql.Connection[Any], text: bytes) -> None:
+    """Run a statement that writes; `DataError` if the server has changed a value."""
+    untyped: Any = connection
+    untyped.query(text)
+    if untyped._result.warning_count:
+        for _, code, message in untyped.show_warnings():
+            if int(code) in _SHORTENED:
+                raise pymysql.err.DataError(int(code), str(message))
 
 
 class Transactions:
@@ -239,8 +227,8 @@ class Transactions:
         self._retries = retries
         self._connection: pymysql.Connection[Any] | None = None
 
-    def run(self, work: Callable[[Transaction], _T]) -> _T:
-        """Run `work` and commit; it must bear to run again.
+    def run(self, work: Callable[[pymysql.Connection[Any]], _T]) -> _T:
+        """Run `work` in a transaction of the connection and commit; it must bear to run again.
 
         Raises `TableError` if the server refuses a value, else `ConnectError`.
         """
@@ -248,7 +236,11 @@ class Transactions:
         conflicts = _DEADLOCK_RETRIES if self._retries is None else self._retries
         while True:
             try:
-                return self._attempt(work)
+                connection = self._connected()
+                connection.begin()
+                result = work(connection)
+                connection.commit()
+                return result
             except StreamhouseError:
                 self._roll_back()
                 raise
@@ -267,13 +259,6 @@ class Transactions:
         connection, self._connection = self._connection, None
         if connection is not None:
             close_quietly(connection)
-
-    def _attempt(self, work: Callable[[Transaction], _T]) -> _T:
-        connection = self._connected()
-        connection.begin()
-        result = work(Transaction(connection))
-        connection.commit()
-        return result
 
     def _connected(self) -> pymysql.Connection[Any]:
         if self._connection is None:
