@@ -332,6 +332,13 @@ class Session:
         return self._connection
 
 
+def global_variables(session: Session, *names: str) -> dict[str, str]:
+    """The values of these global variables, as far as the server has them."""
+    quoted = ", ".join(f"'{name}'" for name in names)
+    rows = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({quoted})")
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
 def start_session(options: MySqlOptions, resumes: bool) -> Session:
     """A session that has connected; a query that `resumes` waits longer for its server."""
     session = Session(options, _START_SECONDS if resumes else FIRST_START_SECONDS)
