@@ -71,10 +71,8 @@ class Charsets:
 @functools.cache
 def _charsets(process: int, options: MySqlOptions) -> Charsets:
     def select(statement: bytes) -> list[tuple[bytes, ...]]:
-        # PyMySQL sends a statement of bytes as it is.
-        text: Any = statement
         with closing(Session(options)) as session:
-            return session.rows(text, raw=True)
+            return session.rows(statement, raw=True)
 
     return Charsets(select)
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from streamhouse.errors import ConnectError, StreamhouseError
 from streamhouse.mysql.columns import check_columns, selected_columns
-from streamhouse.mysql.connection import Session
+from streamhouse.mysql.connection import Session, global_variables
 from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import (
@@ -15,7 +16,7 @@ from streamhouse.mysql.pending_commits import (
     unreported_delay,
     unreported_message,
 )
-from streamhouse.mysql.requirements import Requirement, account, server_requirements, variables_of
+from streamhouse.mysql.requirements import VARIABLES, Requirement, account, server_requirements
 from streamhouse.mysql.table import (
     SYSTEM_DATABASES,
     check_binlog_filter,
@@ -54,19 +55,16 @@ def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]
 
     `options`: of any table. Reports what is missing, even a connection, and does not raise.
     """
-    session = Session(options)
-    try:
-        version = str(session.rows("SELECT VERSION()")[0][0])
-        cipher = session.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1]
-    except StreamhouseError as error:
-        session.close()
-        missing = Requirement("connection", "missing", "failed", str(error), str(error))
-        return Checked(options.address, "", (missing,))
-    try:
+    with closing(Session(options)) as session:
+        try:
+            version = str(session.rows("SELECT VERSION()")[0][0])
+            cipher = session.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1]
+        except StreamhouseError as error:
+            missing = Requirement("connection", "missing", "failed", str(error), str(error))
+            return Checked(options.address, "", (missing,))
         encryption = f"encrypted by {cipher}" if cipher else "not encrypted"
         found = [Requirement("connection", "ok", encryption)]
-        variables = variables_of(session)
-        found += server_requirements(session, options, variables)
+        found += server_requirements(session, options, global_variables(session, *VARIABLES))
         found.append(_select(session))
         found += _advice(session, options, version)
         if all(result.status != "missing" for result in found):
@@ -76,8 +74,6 @@ def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]
                 Requirement("tables", "info", "not checked: fix what is missing above first")
             )
         return Checked(options.address, version, tuple(found))
-    finally:
-        session.close()
 
 
 def _select(session: Session) -> Requirement:
@@ -119,11 +115,10 @@ def _gtid_mode(session: Session, options: MySqlOptions, value: str) -> Requireme
 
 def _advice(session: Session, options: MySqlOptions, version: str) -> Iterator[Requirement]:
     """Settings that no query requires."""
-    names = (*_EXPIRY, "binlog_row_metadata", "binlog_row_value_options", "server_id", "gtid_mode",
-             "log_slave_updates", "log_replica_updates", "lower_case_table_names")  # fmt: skip
-    quoted = ", ".join(f"'{name}'" for name in names)
-    rows = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({quoted})")
-    values = {str(name): str(value) for name, value in rows}
+    values = global_variables(
+        session, *_EXPIRY, "binlog_row_metadata", "binlog_row_value_options", "server_id",
+        "gtid_mode", "log_slave_updates", "log_replica_updates", "lower_case_table_names",
+    )  # fmt: skip
     metadata = values.get("binlog_row_metadata", "not known to this server")
     fix = "" if metadata == "FULL" else "SET GLOBAL binlog_row_metadata = FULL: then the binlog "
     fix = fix and fix + "names columns, which streams that begin in the past need after ALTER TABLE"

@@ -1,25 +1,21 @@
 """Selects the columns of a MySQL table to read, and their Arrow types."""
 
-import re
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
-from streamhouse.mysql.connection import Session
+from streamhouse.mysql.connection import Session, global_variables
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.values.key_targets import check_declared
 from streamhouse.mysql.values.types import UTC_NAMES, MySqlColumn, errors_of, quote, zone_offset
 from streamhouse.sql.plan import Column
+from streamhouse.sql.types import base, parts
 from streamhouse.types import arrow_type
 
-_TEXTS_ARRAY = re.compile(
-    r"ARRAY\s*<\s*(STRING|VARCHAR\s*(\(\d+\))?)(\s+NOT\s+NULL)?\s*>(\s+NOT\s+NULL)?", re.IGNORECASE
-)
-_NUMBERS_ARRAY = re.compile(
-    r"ARRAY\s*<\s*(FLOAT|DOUBLE)(\s+NOT\s+NULL)?\s*>(\s+NOT\s+NULL)?", re.IGNORECASE
-)
+_ELEMENTS = {"set": ("STRING", "VARCHAR"), "vector": ("FLOAT", "DOUBLE")}
+"""The families whose values can be declared as arrays, and the types of their elements."""
 
 Selected = Sequence[tuple[MySqlColumn, pa.DataType]]
 """Columns with the Arrow types of their values."""
@@ -58,11 +54,11 @@ def selected_columns(
 
 
 def _declared_type(column: MySqlColumn, declared: str) -> pa.DataType:
-    is_array = _TEXTS_ARRAY.fullmatch(declared.strip())
-    if column.family == "set" and is_array:
-        return pa.list_(pa.string())
-    if column.family == "vector" and (numbers := _NUMBERS_ARRAY.fullmatch(declared.strip())):
-        return pa.list_(arrow_type(numbers[1]))
+    elements = _ELEMENTS.get(column.family, ())
+    if elements and base(declared) == "ARRAY":
+        ((_, element),) = parts(declared)
+        if base(element) in elements:
+            return pa.list_(arrow_type(element))
     return arrow_type(declared)
 
 
@@ -93,8 +89,8 @@ def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MyS
     uncertain = [column for column in columns if column.members_are_uncertain]
     if not uncertain:
         return
-    rows = session.rows("SHOW GLOBAL VARIABLES LIKE 'binlog_row_metadata'")
-    if not rows or str(rows[0][1]).upper() != "FULL":
+    name = "binlog_row_metadata"
+    if global_variables(session, name).get(name, "").upper() != "FULL":
         raise TableError(
             f"MySQL table {options.name}: column '{uncertain[0].name}' "
             f"({uncertain[0].column_type}) may have members with characters that the server shows "

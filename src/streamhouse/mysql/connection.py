@@ -307,7 +307,7 @@ class Session:
         self.connections = 0
 
     def rows(
-        self, statement: str, arguments: Sequence[Any] = (), raw: bool = False
+        self, statement: str | bytes, arguments: Sequence[Any] = (), raw: bool = False
     ) -> list[tuple[Any, ...]]:
         """All rows of a read-only statement, as text, bytes and None; `raw`: see `run_raw`."""
         first = (self._start_s, self._options.connect_retries)
@@ -332,6 +332,13 @@ class Session:
         return self._connection
 
 
+def global_variables(session: Session, *names: str) -> dict[str, str]:
+    """The values of these global variables, as far as the server has them."""
+    quoted = ", ".join(f"'{name}'" for name in names)
+    rows = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({quoted})")
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
 def start_session(options: MySqlOptions, resumes: bool) -> Session:
     """A session that has connected; a query that `resumes` waits longer for its server."""
     session = Session(options, _START_SECONDS if resumes else FIRST_START_SECONDS)
@@ -342,14 +349,15 @@ def start_session(options: MySqlOptions, resumes: bool) -> Session:
 def run(
     connection: pymysql.Connection[Any], statement: str | bytes, arguments: Sequence[Any] = ()
 ) -> list[tuple[Any, ...]]:
-    """All rows of a statement on this connection."""
+    """All rows of a statement on this connection; bytes are sent as they are."""
     with connection.cursor() as cursor:
-        cursor.execute(statement, arguments or None)
+        untyped: Any = cursor
+        untyped.execute(statement, arguments or None)
         return list(cursor.fetchall())
 
 
 def run_raw(
-    connection: pymysql.Connection[Any], statement: str, arguments: Sequence[Any] = ()
+    connection: pymysql.Connection[Any], statement: str | bytes, arguments: Sequence[Any] = ()
 ) -> list[tuple[Any, ...]]:
     """All rows of a statement, their values as the bytes that the server sends.
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from streamhouse.errors import AlteredTableError, TableError
-from streamhouse.mysql.connection import Session
+from streamhouse.mysql.connection import Session, global_variables
 from streamhouse.mysql.metadata import OF_TABLES, TableNames, metadata
 from streamhouse.mysql.values.types import quote
 
@@ -102,8 +102,8 @@ def _logs_them(session: Session) -> bool:
 
     A replica may have rows from an older server, which did not log them.
     """
-    rows = session.rows("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
-    if not rows or str(rows[0][1]).upper() != "OFF":
+    name = "innodb_native_foreign_keys"
+    if global_variables(session, name).get(name, "").upper() != "OFF":
         return False
     return not session.rows("SHOW REPLICA STATUS")
 

@@ -1,11 +1,10 @@
 """Sets of global transaction identifiers (GTIDs), in MySQL's and MariaDB's notation."""
 
-from __future__ import annotations
-
 import bisect
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 _MARIADB = re.compile(r"(\d+)-(\d+)-(\d+)")
@@ -35,7 +34,7 @@ class GtidSet:
         at = bisect.bisect_right(ranges, number, key=lambda bounds: bounds[0]) - 1
         return at >= 0 and number <= ranges[at][1]
 
-    def includes(self, other: GtidSet) -> bool:
+    def includes(self, other: Self) -> bool:
         """Whether the set has all transactions of another set."""
         return all(
             any(low <= first and last <= high for low, high in self.ranges.get(origin, ()))
@@ -43,13 +42,13 @@ class GtidSet:
             for first, last in ranges
         )
 
-    def with_one(self, origin: str, number: int, server: int) -> GtidSet:
+    def with_one(self, origin: str, number: int, server: int) -> Self:
         """The set with one more transaction, of a MariaDB server with the id `server`."""
         if self.mariadb:
             ranges = {**self.ranges, origin: ((0, number),)}
-            return GtidSet(ranges, True, {**self.servers, origin: server})
+            return replace(self, ranges=ranges, servers={**self.servers, origin: server})
         merged = merged_ranges([*self.ranges.get(origin, ()), (number, number)])
-        return GtidSet({**self.ranges, origin: merged}, False, {})
+        return replace(self, ranges={**self.ranges, origin: merged})
 
     def __str__(self) -> str:
         if self.mariadb:

@@ -1,11 +1,9 @@
 """The order of keys; if it depends on a collation, the server compares them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -36,6 +34,7 @@ _LOCAL = frozenset(
 _BY_SERVER = frozenset({"string", "uuid", "inet4", "inet6"})
 _KEYS_PER_QUERY = 500
 _LONGEST_LIST = 1000
+_Literal: TypeAlias = Callable[[MySqlColumn, Any, list[Any]], str]
 _TIME = re.compile(r"(-?)(\d+):(\d+):(\d+)(?:\.(\d+))?")
 
 
@@ -92,14 +91,9 @@ class KeySpace:
 
     def condition(self, low: KeyJson | None, high: KeyJson | None) -> tuple[str, list[Any]]:
         """The SQL condition, and its arguments, for keys greater than `low` and up to `high`."""
-        parts: list[str] = []
         arguments: list[Any] = []
         left = [escaped(quote(column.name)) for column in self.columns]
-        if low is not None:
-            parts.append(self._compared(left, low, arguments, _plain_literal, ">", ">"))
-        if high is not None:
-            parts.append(self._compared(left, high, arguments, _plain_literal, "<", "<="))
-        return " AND ".join(parts) or "TRUE", arguments
+        return self._between(left, low, high, arguments, _plain_literal) or "TRUE", arguments
 
     def within(
         self, keys: Sequence[KeyJson], low: KeyJson | None, high: KeyJson | None, session: Session
@@ -124,17 +118,26 @@ class KeySpace:
         self, keys: Sequence[KeyJson], low: KeyJson | None, high: KeyJson | None, session: Session
     ) -> list[bool]:
         """Let the server compare, by the collations of the columns."""
-        conditions: list[str] = []
         arguments: list[Any] = []
-        for key in keys:
-            parts = []
-            if low is not None:
-                parts.append(self._compared(key, low, arguments, _typed_literal, ">", ">"))
-            if high is not None:
-                parts.append(self._compared(key, high, arguments, _typed_literal, "<", "<="))
-            conditions.append("(" + " AND ".join(parts) + ")")
-        row = session.rows("SELECT " + ", ".join(conditions), arguments)[0]
+        conditions = [self._between(key, low, high, arguments, _typed_literal) for key in keys]
+        row = session.rows(f"SELECT ({'), ('.join(conditions)})", arguments)[0]
         return [value == "1" for value in row]
+
+    def _between(
+        self,
+        left: Sequence[Any],
+        low: KeyJson | None,
+        high: KeyJson | None,
+        arguments: list[Any],
+        literal: _Literal,
+    ) -> str:
+        """The condition that a key is greater than `low` and up to `high`; empty without both."""
+        bounds = ((low, ">", ">"), (high, "<", "<="))
+        return " AND ".join(
+            self._compared(left, bound, arguments, literal, strict, final)
+            for bound, strict, final in bounds
+            if bound is not None
+        )
 
     def _compared(
         self,
@@ -263,9 +266,6 @@ def _time_micros(text: str) -> int:
     micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
     micros += int((match[5] or "").ljust(6, "0"))
     return -micros if match[1] else micros
-
-
-_Literal = Callable[[MySqlColumn, Any, list[Any]], str]
 
 
 def _plain_literal(column: MySqlColumn, value: Any, arguments: list[Any]) -> str:

@@ -7,7 +7,7 @@ replica has acknowledged it. See docs/decisions/001-mysql-chunks.md.
 import time
 
 from streamhouse.errors import ConnectError
-from streamhouse.mysql.connection import Session
+from streamhouse.mysql.connection import Session, global_variables
 from streamhouse.mysql.gtids import owned_gtids
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
@@ -78,12 +78,10 @@ def commit_locks(session: Session) -> set[str] | None:
 def unreported_delay(session: Session) -> float | None:
     """For how long, in seconds, a commit is pending at most; None: until a replica answers."""
     names = [f"{prefix}_{name}" for prefix in _SEMI_SYNC for name in ("enabled", "wait_point")]
-    quoted = ", ".join(f"'{name}'" for name in (*names, _DELAY))
-    rows = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({quoted})")
-    values = {str(name).lower(): str(value).upper() for name, value in rows}
+    values = global_variables(session, *names, _DELAY)
     for prefix in _SEMI_SYNC:
-        waits = values.get(f"{prefix}_enabled") in ("ON", "1")
-        if waits and values.get(f"{prefix}_wait_point") != "AFTER_COMMIT":
+        waits = values.get(f"{prefix}_enabled", "").upper() in ("ON", "1")
+        if waits and values.get(f"{prefix}_wait_point", "").upper() != "AFTER_COMMIT":
             return None
     return _GRACE_SECONDS + float(values.get(_DELAY, 0)) / 1e6
 

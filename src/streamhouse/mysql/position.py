@@ -1,12 +1,10 @@
 """Positions in the binlog, and its state there, as offsets have them."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import total_ordering
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 KeyJson: TypeAlias = tuple[Any, ...]
 """A primary key as JSON values; see `mysql.values.types` for their form."""
@@ -30,7 +28,7 @@ class BinlogPosition:
         # Numbers grow past six digits: 'binlog.1000000' comes after 'binlog.999999'.
         return int(self.file.rpartition(".")[2]), self.pos
 
-    def __lt__(self, other: BinlogPosition) -> bool:
+    def __lt__(self, other: "BinlogPosition") -> bool:
         return self._order() < other._order()
 
     def __str__(self) -> str:
@@ -52,7 +50,7 @@ class Skip:
     row_event: BinlogPosition | None = None
     rows: int = 0
 
-    def after(self, position: BinlogPosition) -> Skip | None:
+    def after(self, position: BinlogPosition) -> Self | None:
         """What remains to be left out after a position."""
         return None if self.until is not None and self.until <= position else self
 
@@ -91,7 +89,7 @@ class BinlogState:
     skip: Skip | None = None
     gtids: str | None = None
 
-    def following(self, before: BinlogState, position: BinlogPosition) -> BinlogState:
+    def following(self, before: Self, position: BinlogPosition) -> Self:
         """The state with what remains to be left out after `position`, according to `before`."""
         return replace(self, skip=None if before.skip is None else before.skip.after(position))
 

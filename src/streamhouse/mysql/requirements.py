@@ -31,13 +31,6 @@ class Requirement:
     fix: str = ""
 
 
-def variables_of(session: Session) -> dict[str, str]:
-    """The server's values of `VARIABLES`, as far as it knows them."""
-    names = ", ".join(f"'{name}'" for name in VARIABLES)
-    rows = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-    return {str(name): str(value) for name, value in rows}
-
-
 def server_requirements(
     session: Session, options: MySqlOptions, variables: Mapping[str, str]
 ) -> Iterator[Requirement]:

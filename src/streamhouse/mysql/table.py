@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
-from streamhouse.mysql.connection import Session
+from streamhouse.mysql.connection import Session, global_variables
 from streamhouse.mysql.foreign_keys import ForeignKey, check_no_foreign_keys, unlogged_foreign_keys
 from streamhouse.mysql.metadata import OF_TABLES, metadata
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import counts_commits
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.requirements import server_requirements, variables_of
+from streamhouse.mysql.requirements import VARIABLES, server_requirements
 from streamhouse.mysql.values.types import MySqlColumn, quote
 
 COLUMNS = f"""
@@ -123,7 +123,7 @@ class TableDefinition:
 def check_server(session: Session, options: MySqlOptions) -> Server:
     """Raise `ConnectError` with the setting to change if the server's binlog cannot be read."""
     version = str(session.rows("SELECT VERSION()")[0][0])
-    variables = variables_of(session)
+    variables = global_variables(session, *VARIABLES)
     for requirement in server_requirements(session, options, variables):
         if requirement.status == "missing":
             raise ConnectError(requirement.error)

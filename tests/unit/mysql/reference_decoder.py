@@ -378,7 +378,7 @@ def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
 def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     charset = logged_charset(wire, column)
     return _prefixed(
-        wire, lambda raw: context.charsets.texts(charset, [raw], context.in_key)[0], column
+        wire, lambda raw: context.charsets.texts(charset, [raw], context.dates.in_key)[0], column
     )
 
 

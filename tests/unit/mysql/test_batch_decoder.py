@@ -216,18 +216,16 @@ def image(data: Callable[[st.SearchStrategy[Any]], Any], kinds: Sequence[Kind]) 
     return nulls.to_bytes((len(kinds) + 7) // 8, "little") + values
 
 
-def run(table: LoggedTable, raw: Sequence[bytes]) -> batch_decoder._Run:
-    return batch_decoder._Run(
-        table, [one[4] for one in raw], list(raw), [0] * len(raw), list(range(len(raw)))
-    )
+def decoder(
+    table: LoggedTable, raw: Sequence[bytes], skipped: int = 0
+) -> batch_decoder._RunDecoder:
+    run = [(one[4], one, skipped, number) for number, one in enumerate(raw)]
+    return batch_decoder._RunDecoder(table, run)
 
 
 def compared(table: LoggedTable, raw: Sequence[bytes], skipped: int) -> ChangedRows:
     """The rows of the events decoded together, which are those of each event alone."""
-    held = batch_decoder._Run(
-        table, [one[4] for one in raw], list(raw), [skipped] * len(raw), list(range(len(raw)))
-    )
-    together = batch_decoder._RunDecoder(held).rows(None)
+    together = decoder(table, raw, skipped).rows(None)
     kinds, rows, seconds = [], [], []
     for one in raw:
         event = RowEvent(table, one[4], one, 0, len(one))
@@ -324,8 +322,8 @@ def test_a_key_group_may_have_no_rows(data: st.DataObject) -> None:
     row = nulls + key + b"".join(data.draw(one.values) for one in KINDS)
     raw = row_event(INSERT, 1 + len(KINDS), [row] * 200)
     for odd, rows in ((0, 200), (1, 0)):
-        shared = batch_decoder._RunDecoder(run(table, [raw])).rows(Halves(odd))
-        whole = batch_decoder._RunDecoder(run(table, [raw])).rows(None)
+        shared = decoder(table, [raw]).rows(Halves(odd))
+        whole = decoder(table, [raw]).rows(None)
         assert [column.type for column in shared.columns] == [
             column.type for column in whole.columns
         ]
@@ -350,9 +348,9 @@ def test_rows_without_all_columns_are_refused() -> None:
     whole = row_event(INSERT, 2, [b"\0" + bytes(8) + b"\1"])
     partial = bytearray(whole)
     partial[HEADER.size + 8 + 2 + 1] = 0b01
-    events = run(table, [whole, bytes(partial)])
+    events = decoder(table, [whole, bytes(partial)])
     with pytest.raises(ConnectError, match="incomplete rows.*binlog_row_image = FULL"):
-        batch_decoder._RunDecoder(events).rows(None)
+        events.rows(None)
 
 
 @pytest.mark.parametrize("cut", [1, 5])
@@ -360,7 +358,7 @@ def test_a_row_that_does_not_fit_its_event_is_an_error(cut: int) -> None:
     table = logged([KEY, KINDS[0]])
     raw = row_event(INSERT, 2, [b"\0" + bytes(8) + b"\1"])[:-cut]
     with pytest.raises(ConnectError, match="cannot be decoded"):
-        batch_decoder._RunDecoder(run(table, [raw])).rows(None)
+        decoder(table, [raw]).rows(None)
 
 
 def test_a_zero_date_in_a_key_is_refused() -> None:
@@ -371,6 +369,6 @@ def test_a_zero_date_in_a_key_is_refused() -> None:
     )
     table = logged([day])
     raw = row_event(INSERT, 1, [b"\0" + bytes(3)])
-    events = run(table, [raw])
+    events = decoder(table, [raw])
     with pytest.raises(TableError, match="'id' .* of the key has the zero date"):
-        batch_decoder._RunDecoder(events).rows(None)
+        events.rows(None)

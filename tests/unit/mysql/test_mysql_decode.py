@@ -53,7 +53,7 @@ def _packed_time(micros: int) -> bytes:
 
 @given(st.integers(-3_020_399_999_999, 3_020_399_999_999))
 def test_times_of_either_sign(micros: int) -> None:
-    read = decode.reader(LoggedColumn(type=TIME2, fraction=6), TIME, CONTEXT)
+    read = decode.READERS["time"](LoggedColumn(type=TIME2, fraction=6), TIME, CONTEXT)
     text = read(_packed_time(micros))
     seconds, fraction = divmod(abs(micros), 1_000_000)
     sign = "-" if micros < 0 else ""
@@ -82,7 +82,7 @@ def test_decimals_of_each_shape(precision: int, scale: int, data: st.DataObject)
     wire = LoggedColumn(type=FIELD_TYPE.NEWDECIMAL, precision=precision, scale=scale)
     column = MySqlColumn("d", "decimal", "decimal", precision=precision, scale=scale)
     packed = _packed_decimal(number, precision, scale)
-    assert decode.reader(wire, column, CONTEXT)(packed) == number
+    assert decode.READERS["decimal"](wire, column, CONTEXT)(packed) == number
     assert decode.width(wire) == (len(packed), 0)
     assert plain(wire, column, packed).to_pylist() == [number]
 
@@ -117,7 +117,7 @@ class _Berlin(Session):
         pass
 
     def rows(
-        self, statement: str, arguments: Sequence[Any] = (), raw: bool = False
+        self, statement: str | bytes, arguments: Sequence[Any] = (), raw: bool = False
     ) -> list[tuple[Any, ...]]:
         return [("SYSTEM", "CET")]
 

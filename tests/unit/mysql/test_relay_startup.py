@@ -20,7 +20,7 @@ class Files(Session):
         pass
 
     def rows(
-        self, statement: str, arguments: Sequence[Any] = (), raw: bool = False
+        self, statement: str | bytes, arguments: Sequence[Any] = (), raw: bool = False
     ) -> list[tuple[Any, ...]]:
         if statement == "SHOW BINARY LOGS":
             return [(f"binlog.{number:06d}", 1000) for number in (2, 3, 4)]

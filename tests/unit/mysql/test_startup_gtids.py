@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from streamhouse.connectors.mysql_cdc.binlog import startup
+from streamhouse.connectors.mysql_cdc.binlog.dump import RawEvent
 from streamhouse.connectors.mysql_cdc.binlog.format.events import ANONYMOUS, HEADER
 from streamhouse.errors import DataLossError, OptionError
 from streamhouse.mysql.connection import Session
@@ -49,7 +50,9 @@ def events(transactions: Sequence[int]) -> list[startup._Event]:
         kind = GTID if number else ANONYMOUS
         body = b"\0" + uuid.UUID(ORIGIN).bytes + number.to_bytes(8, "little")
         data = HEADER.pack(0, kind, 1, HEADER.size + len(body), 0, 0) + body
-        found.append(startup._Event(kind, data, 0, at(index), at(index + 1), 0, True))
+        found.append(
+            (RawEvent(0, kind, len(data), 0, data, 0, None), at(index), at(index + 1), True)
+        )
     return found
 
 

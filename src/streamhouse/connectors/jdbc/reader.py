@@ -87,15 +87,10 @@ def parallel_rows(ranges: Sequence[str], read: Read) -> Iterator[pa.RecordBatch]
             pool.shutdown(wait=False, cancel_futures=True)
             # Those that wait for the server fail.
             for connection in connections:
-                _shut_down(connection)
-
-
-def _shut_down(connection: Connection) -> None:
-    """Make a thread that waits for the server fail."""
-    underlying: Any = connection._sock  # type: ignore[attr-defined]
-    if underlying is not None:
-        with contextlib.suppress(OSError):
-            underlying.shutdown(socket.SHUT_RDWR)
+                underlying: Any = connection._sock  # type: ignore[attr-defined]
+                if underlying is not None:
+                    with contextlib.suppress(OSError):
+                        underlying.shutdown(socket.SHUT_RDWR)
 
 
 def conditions(
@@ -205,8 +200,8 @@ class JdbcReader:
         self._options = options
         self._session = Session(options)
         try:
-            available = load_columns(self._session, options)
-            self._selected = selected_columns(options, available, columns)
+            self._available = load_columns(self._session, options)
+            self._selected = selected_columns(options, self._available, columns)
             option = "serverTimezone in the option 'url'"
             zone = server_zone(self._session, options, self._selected, option)
         except Exception:
@@ -241,9 +236,8 @@ class JdbcReader:
         return pa.Table.from_batches(batches, self.schema)
 
     def ranges(self, scan: ScanOptions) -> list[str]:
-        """The conditions that split a read of all rows, see `jdbc.parallel_read`."""
-        columns = load_columns(self._session, self._options)
-        return conditions(self._session, _table(self._options), columns, scan)
+        """The conditions that split a read of all rows."""
+        return conditions(self._session, _table(self._options), self._available, scan)
 
     def all_rows(self, ranges: Sequence[str] = ("TRUE",)) -> Iterator[pa.RecordBatch]:
         """Stream the rows of these conditions from the server, each over its own connection."""
@@ -252,11 +246,11 @@ class JdbcReader:
         return parallel_rows(ranges, self._range_rows)
 
     def _range_rows(
-        self, condition: str, opened: Callable[[pymysql.Connection[Any]], None]
+        self, condition: str, opened: Callable[[Connection], None]
     ) -> Iterator[pa.RecordBatch]:
         columns = ", ".join(self._selects)
         text = f"SELECT {columns} FROM {_table(self._options)} WHERE {condition}"
-        connection: pymysql.Connection[Any] | None = None
+        connection: Connection | None = None
         try:
             connection = connect(self._options)
             opened(connection)

@@ -286,9 +286,27 @@ class Statements:
         self._target = target
         self._most_rows = most_rows or _ROWS_AT_ONCE
         self._bytes = min(_STATEMENT_BYTES, max(1024, target.packet_bytes - _PACKET_RESERVE))
-        names = ", ".join(quote(column.name) for column in target.columns)
+        columns = [(quote(column.name), column) for column in target.columns]
+        keys = [name for name, column in columns if column.name in target.key]
+        names, key = ", ".join(name for name, _ in columns), ", ".join(keys)
         self._insert = f"INSERT INTO {target.quoted} ({names}) VALUES ".encode()
         self._key = [column for column in target.columns if column.name in target.key]
+        where = f" FROM {target.quoted} WHERE {f'({key})' if len(keys) > 1 else key} IN ("
+        self._where = where.encode()
+        # A text that a collation takes for equal is another text: the key is written, too.
+        updated = [
+            name for name, column in columns if name not in keys or column.charset is not None
+        ]
+        # A row that another unique index found keeps its key, and is not counted later.
+        kept = keys if target.other_keys else []
+        sets = [
+            f"{name} = IF({name} = VALUES({name}), VALUES({name}), {name})"
+            if name in kept
+            else f"{name} = VALUES({name})"
+            for name in updated
+        ]
+        sets = sets or [f"{name} = {name}" for name in keys[:1]]
+        self._on_duplicate = f" ON DUPLICATE KEY UPDATE {', '.join(sets)}".encode() if keys else b""
 
     def inserts(self, rows: pa.Table) -> Iterator[bytes]:
         """INSERTs of rows, which with a key update the rows whose keys exist."""
@@ -304,36 +322,8 @@ class Statements:
         return self._of_keys(b"SELECT COUNT(*)", keys)
 
     def _of_keys(self, verb: bytes, keys: pa.Table) -> Iterator[bytes]:
-        head = b"%s FROM %s WHERE %s IN (" % (verb, self._target.quoted.encode(), self._key_names)
         for values in self._row_lists(keys, self._key, _DELETED_KEYS, key_literals):
-            yield head + values + b")"
-
-    @property
-    def _key_names(self) -> bytes:
-        names = ", ".join(quote(column.name) for column in self._key)
-        return (f"({names})" if len(self._key) > 1 else names).encode()
-
-    @property
-    def _on_duplicate(self) -> bytes:
-        # A text that a collation takes for equal is another text: the key is written, too.
-        updated = [
-            quote(column.name)
-            for column in self._target.columns
-            if column.name not in self._target.key or column.charset is not None
-        ]
-        if not self._key:
-            return b""
-        first = quote(self._key[0].name)
-        keys = {quote(column.name) for column in self._key} if self._target.other_keys else ()
-        sets = [self._set(name, name in keys) for name in updated] or [f"{first} = {first}"]
-        return f" ON DUPLICATE KEY UPDATE {', '.join(sets)}".encode()
-
-    @staticmethod
-    def _set(name: str, key: bool) -> str:
-        """`key`: a row that another unique index found keeps its key, and is not counted later."""
-        if key:
-            return f"{name} = IF({name} = VALUES({name}), VALUES({name}), {name})"
-        return f"{name} = VALUES({name})"
+            yield verb + self._where + values + b")"
 
     def _row_lists(
         self,

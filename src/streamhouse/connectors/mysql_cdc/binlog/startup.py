@@ -3,12 +3,17 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TypeAlias
 
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
-from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, earliest_position, log_files
+from streamhouse.connectors.mysql_cdc.binlog.dump import (
+    BinlogDump,
+    RawEvent,
+    earliest_position,
+    log_files,
+)
 from streamhouse.connectors.mysql_cdc.binlog.format.events import GTIDS, HEADER, ROWS
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
 from streamhouse.errors import DataLossError, OptionError
@@ -23,16 +28,8 @@ _GTID_OPTION = "scan.startup.specific-offset.gtid-set"
 _WITH_SNAPSHOT = "use 'scan.startup.mode' = 'initial'"
 
 
-class _Event(NamedTuple):
-    """An event at byte `at` of `data`; `begin` and `end`: its positions in the binlog."""
-
-    kind: int
-    data: bytes
-    at: int
-    begin: BinlogPosition
-    end: BinlogPosition
-    seconds: int
-    ends_group: bool
+_Event: TypeAlias = tuple[RawEvent, BinlogPosition, BinlogPosition, bool]
+"""An event, where it begins and ends in the binlog, and whether it ends a transaction."""
 
 
 def check_startup(session: Session, options: MySqlOptions, server: Server) -> None:
@@ -139,27 +136,27 @@ class _Search:
         until: BinlogPosition | None = None
         anonymous: BinlogPosition | None = None
         skipping, last = False, dict[str, int]()
-        for event in self._events(BinlogPosition(file, BINLOG_START)):
+        for event, begin, end, ends_group in self._events(BinlogPosition(file, BINLOG_START)):
             if event.kind in GTIDS:
                 origin, number = gtid_of(event.kind, event.data, event.at)
                 skipping = wanted.contains(origin, number)
                 if not origin:
-                    anonymous = anonymous or event.begin
+                    anonymous = anonymous or begin
                 elif skipping and anonymous is not None:
                     reason = f"the transaction at {anonymous}, before others of them, has no GTID"
                     raise OptionError(self._not_logged(wanted, reason))
                 if wanted.mariadb and missing.get(origin) == number:
                     self._check_same(wanted, origin, HEADER.unpack_from(event.data, event.at)[2])
                 if wanted.mariadb and missing and number < last.get(origin, 0):
-                    raise self._unordered(event.begin)
+                    raise self._unordered(begin)
                 last[origin] = number
                 if not skipping and start is None:
-                    start = event.begin
+                    start = begin
                 if skipping and wanted.mariadb and missing.get(origin) == number:
                     del missing[origin]
-            if event.ends_group and skipping:
-                until = event.end
-            if event.ends_group and wanted.mariadb and not missing and start is not None:
+            if ends_group and skipping:
+                until = end
+            if ends_group and wanted.mariadb and not missing and start is not None:
                 break
         if missing and wanted.mariadb:
             lacks = ", ".join(f"{origin}-…-{number}" for origin, number in missing.items())
@@ -192,13 +189,13 @@ class _Search:
                     f"lost: {_WITH_SNAPSHOT}, or a later time"
                 )
         begin = BinlogPosition(file, BINLOG_START)
-        for event in self._events(begin):
+        for event, at, end, ends_group in self._events(begin):
             if event.kind in GTIDS:
-                begin = event.begin
-            if event.ends_group:
+                begin = at
+            if ends_group:
                 if event.seconds >= seconds:
                     return begin
-                begin = event.end
+                begin = end
         return self._end
 
     def after_events(
@@ -206,28 +203,21 @@ class _Search:
     ) -> Skip:
         """Skip some events, and some rows of the row event after them."""
         position, remaining = start, events
-        for event in self._events(start):
+        row_event: BinlogPosition | None = None
+        for event, _, end, _ in self._events(start):
             if remaining:
                 remaining -= 1
-                position = event.end
+                position = end
             elif event.kind in ROWS or not rows:
-                row_event = event.end if rows else None
-                return self._skip_events(skip, position, row_event, rows)
-        if remaining or rows:
-            raise OptionError(
-                f"options 'scan.startup.specific-offset.skip-events' and '.skip-rows': the binlog "
-                f"of MySQL at {self._options.address} has only {events - remaining} events after "
-                f"{start}, or no row event after them"
-            )
-        return self._skip_events(skip, position, None, 0)
-
-    def _skip_events(
-        self,
-        skip: Skip | None,
-        position: BinlogPosition,
-        row_event: BinlogPosition | None,
-        rows: int,
-    ) -> Skip:
+                row_event = end if rows else None
+                break
+        else:
+            if remaining or rows:
+                raise OptionError(
+                    "options 'scan.startup.specific-offset.skip-events' and '.skip-rows': the "
+                    f"binlog of MySQL at {self._options.address} has only {events - remaining} "
+                    f"events after {start}, or no row event after them"
+                )
         former = skip or Skip()
         ends = (position, row_event, former.until)
         until = max(end for end in ends if end is not None)
@@ -243,7 +233,7 @@ class _Search:
                 end = track.position
                 if event.pos and end != begin:
                     ends = track.between and not between
-                    yield _Event(event.kind, event.data, event.at, begin, end, event.seconds, ends)
+                    yield event, begin, end, ends
                 begin, between = end, track.between
 
     def _head(self, file: str) -> tuple[int, GtidSet | None]:

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN, Refusal, altered, refusal
+from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN, altered, refusal
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.alter import Alteration, ColumnChange, alteration
@@ -146,24 +146,16 @@ class StatementCheck:
         table, text_keys = self._captured.table, self._captured.text_keys
         found = refusal(changes, self.known, table, captured, strict, text_keys)
         after = None if self.known is None else altered(changes, self.known)
-        if found is not None:
-            self._refuse_alter(found, after, statement, where)
-        self.known = after
-
-    def _refuse_alter(
-        self,
-        found: Refusal,
-        after: TableDefinition | None,
-        statement: Statement,
-        where: BinlogPosition,
-    ) -> NoReturn:
-        if found.missing is None:
+        if found is not None and found.missing is None:
             self._refuse(statement, where, found.why)
-        now = "" if after is None else f", where it has {', '.join(c.name for c in after.columns)}"
-        raise SchemaChangeError(
-            f"MySQL table {self._captured.table.full_name} has no column '{found.missing}' after "
-            f"'{statement}' in the binlog at {where}{now}: it was dropped or renamed; " + REDECLARE
-        )
+        if found is not None:
+            names = "" if after is None else ", ".join(column.name for column in after.columns)
+            raise SchemaChangeError(
+                f"MySQL table {table.full_name} has no column '{found.missing}' after "
+                f"'{statement}' in the binlog at {where}{names and f', where it has {names}'}: it "
+                "was dropped or renamed; " + REDECLARE
+            )
+        self.known = after
 
     def _refuse(self, statement: Statement, where: BinlogPosition, why: str) -> NoReturn:
         raise SchemaChangeError(

@@ -27,7 +27,7 @@ from streamhouse.mysql.charsets import Charsets, charset_of
 from streamhouse.mysql.position import START_AGAIN
 from streamhouse.mysql.values.byte_values import inet4_text, inet6_text, uuid_text
 from streamhouse.mysql.values.dates import AS_NULL, DateReading
-from streamhouse.mysql.values.types import MySqlColumn, unreadable
+from streamhouse.mysql.values.types import MySqlColumn
 
 _INTEGERS = {
     FIELD_TYPE.TINY: 1,
@@ -87,11 +87,6 @@ class Context:
     dates: DateReading = AS_NULL
     digits: int = 0
 
-    @property
-    def in_key(self) -> bool:
-        """Whether the column is in the key, whose values must be exact."""
-        return self.dates.in_key
-
 
 Read: TypeAlias = Callable[[bytes], Any]
 """Decodes the bytes of one value, without their length."""
@@ -114,19 +109,6 @@ def check_type(wire: LoggedColumn, column: MySqlColumn) -> None:
             "form before MariaDB 10.1, which is not supported; run ALTER TABLE … FORCE, and "
             f"{START_AGAIN}"
         )
-
-
-def reader(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    """The decoder of single values of a column, for types that `rows.arrays` has no other for."""
-    read = _READERS[column.family](wire, column, context)
-
-    def checked(data: bytes) -> Any:
-        try:
-            return read(data)
-        except ValueError as error:
-            raise unreadable(column, str(error)) from None
-
-    return checked
 
 
 class Width(NamedTuple):
@@ -263,7 +245,7 @@ def _old_time(data: bytes) -> str:
     return f"{sign}{number // 10_000:02d}:{number // 100 % 100:02d}:{number % 100:02d}"
 
 
-_READERS: dict[str, _Maker] = {
+READERS: dict[str, _Maker] = {
     "decimal": _decimal,
     "time": _time,
     "set": _set,
@@ -272,3 +254,4 @@ _READERS: dict[str, _Maker] = {
     "inet4": _plain(inet4_text, 4),
     "inet6": _plain(inet6_text, 16),
 }
+"""Make the decoders of single values, for families that `rows.arrays` does not convert together."""

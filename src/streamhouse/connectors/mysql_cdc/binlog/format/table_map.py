@@ -5,7 +5,8 @@ default) only types and sizes, with `MINIMAL` (MySQL's) also signs and character
 also names and the members of ENUM and SET.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pymysql.constants import FIELD_TYPE
@@ -92,21 +93,29 @@ def logged_columns(data: bytes, at: int, end: int, mariadb: bool) -> list[Logged
     known = dict(_optional(data, at, end))
     # Servers also list a collation for these types, which have none.
     texts = _TEXTS | {FIELD_TYPE.GEOMETRY if mariadb else VECTOR}
-    names: list[str | None] = [part.decode() for part in _strings(known.get(_NAMES, b""))]
-    names = names or [None] * count
-    signs = _signs(shapes, known.get(_SIGNS))
-    collations = _collations(shapes, known, texts)
-    members = _members(shapes, known)
-    return [
-        LoggedColumn(
-            **shapes[i],
-            name=names[i],
-            unsigned=signs[i],
-            collation=collations[i],
-            members=members[i],
+    names = _strings(known.get(_NAMES, b""))
+    signs = (bool(byte & 0x80 >> bit) for byte in known.get(_SIGNS, b"") for bit in range(8))
+    of_texts = _collations(known, _DEFAULT_CHARSET, _CHARSETS)
+    of_choices = _collations(known, _MEMBERS_DEFAULT_CHARSET, _MEMBERS_CHARSETS)
+    members = {
+        FIELD_TYPE.ENUM: _member_lists(known.get(_ENUMS, b"")),
+        FIELD_TYPE.SET: _member_lists(known.get(_SETS, b"")),
+    }
+    columns = []
+    # Each list has the values of those columns only whose types have them, in their order.
+    for shape in shapes:
+        kind, name = shape["type"], next(names, None)
+        collations = of_texts if kind in texts else of_choices if kind in _CHOICES else iter(())
+        columns.append(
+            LoggedColumn(
+                **shape,
+                name=None if name is None else name.decode(),
+                unsigned=next(signs, None) if kind in _NUMERIC else None,
+                collation=next(collations, None),
+                members=next(members[kind], None) if kind in members else None,
+            )
         )
-        for i in range(count)
-    ]
+    return columns
 
 
 def packed(data: bytes, at: int) -> tuple[int, int]:
@@ -180,56 +189,15 @@ def _strings(data: bytes) -> Iterator[bytes]:
         at += size
 
 
-def _signs(shapes: Sequence[dict[str, int]], bits: bytes | None) -> list[bool | None]:
-    if bits is None:
-        return [None] * len(shapes)
-    flags = (bool(byte & 0x80 >> bit) for byte in bits for bit in range(8))
-    return [next(flags, None) if shape["type"] in _NUMERIC else None for shape in shapes]
-
-
-def _collations(
-    shapes: Sequence[dict[str, int]], known: dict[int, bytes], texts: frozenset[int]
-) -> list[int | None]:
-    of_texts = _collations_of(known, _DEFAULT_CHARSET, _CHARSETS)
-    of_choices = _collations_of(known, _MEMBERS_DEFAULT_CHARSET, _MEMBERS_CHARSETS)
-    seen_texts = seen_choices = 0
-    collations: list[int | None] = []
-    for shape in shapes:
-        if shape["type"] in texts:
-            collations.append(of_texts(seen_texts))
-            seen_texts += 1
-        elif shape["type"] in _CHOICES:
-            collations.append(of_choices(seen_choices))
-            seen_choices += 1
-        else:
-            collations.append(None)
-    return collations
-
-
-def _collations_of(
-    known: dict[int, bytes], default_kind: int, each_kind: int
-) -> Callable[[int], int | None]:
-    """The collation by the number of a column among those that have one."""
+def _collations(known: dict[int, bytes], default_kind: int, each_kind: int) -> Iterator[int | None]:
+    """The collations of the columns that have one: all are listed, or those besides a default."""
     if each_kind in known:
-        each = list(_numbers(known[each_kind]))
-        return lambda index: each[index]
-    if known.get(default_kind):
+        yield from _numbers(known[each_kind])
+        raise IndexError("a TABLE_MAP event has fewer collations than columns with one")
+    elif known.get(default_kind):
         default, *pairs = _numbers(known[default_kind])
         others = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        return lambda index: others.get(index, default)
-    return lambda index: None
-
-
-def _members(
-    shapes: Sequence[dict[str, int]], known: dict[int, bytes]
-) -> list[tuple[bytes, ...] | None]:
-    lists = {
-        FIELD_TYPE.ENUM: _member_lists(known.get(_ENUMS, b"")),
-        FIELD_TYPE.SET: _member_lists(known.get(_SETS, b"")),
-    }
-    return [
-        next(lists[kind], None) if (kind := shape["type"]) in lists else None for shape in shapes
-    ]
+        yield from (others.get(index, default) for index in itertools.count())
 
 
 def _member_lists(data: bytes) -> Iterator[tuple[bytes, ...]]:

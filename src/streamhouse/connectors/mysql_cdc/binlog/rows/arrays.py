@@ -62,16 +62,23 @@ def to_array(
         made = _one_by_one(wire, column, context)
     elif column.has_date and not context.dates.is_default:
         made = _checked_dates(made, wire, column, context)
-    if column.plain == captured.plain:
-        return made
     convert = made
-    return lambda block, values: from_values(
-        captured, to_values(column, convert(block, values)), context.dates
-    )
+
+    def converted(block: Block, values: Values) -> pa.Array:
+        try:
+            plain = convert(block, values)
+        except ValueError as error:
+            raise unreadable(column, str(error)) from None
+        if column.plain == captured.plain:
+            return plain
+        return from_values(captured, to_values(column, plain), context.dates)
+
+    return converted
 
 
 def _one_by_one(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
-    read, size = decode.reader(wire, column, context), decode.width(wire, column).size
+    read = decode.READERS[column.family](wire, column, context)
+    size = decode.width(wire, column).size
 
     def convert(block: Block, values: Values) -> pa.Array:
         found = _cut(block, values, size).to_pylist()
@@ -119,10 +126,6 @@ def _date_texts(
     return texts
 
 
-def _array(numbers: Any, kind: pa.DataType, nulls: _Nulls) -> pa.Array:
-    return pa.array(numbers, kind, mask=nulls)
-
-
 def _number(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:
     signed = not decode.is_unsigned(wire, column)
     dtype, plain = _NUMBERS.get((wire.type, signed)), column.plain
@@ -134,7 +137,7 @@ def _number(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArra
         else:
             # MEDIUMINT: three bytes, of which the highest extends to the fourth.
             numbers = block.words_at(values.at, "<i4" if signed else "<u4") << 8 >> 8
-        return _array(numbers.astype(target), plain, values.nulls)
+        return pa.array(numbers.astype(target), plain, mask=values.nulls)
 
     return convert
 
@@ -146,7 +149,7 @@ def _real(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray 
         # The bytes where a value is NULL may be a signalling NaN.
         with np.errstate(invalid="ignore"):
             numbers = block.words_at(values.at, dtype).astype(np.float64)
-        return _array(numbers, plain, values.nulls)
+        return pa.array(numbers, plain, mask=values.nulls)
 
     return convert
 
@@ -211,12 +214,8 @@ def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
                     return texts
         # Each text once: most columns repeat theirs.
         encoded = raw.dictionary_encode()
-        try:
-            decoded = context.charsets.texts(
-                charset, encoded.dictionary.to_pylist(), context.in_key
-            )
-        except ValueError as error:
-            raise unreadable(column, str(error)) from None
+        distinct = encoded.dictionary.to_pylist()
+        decoded = context.charsets.texts(charset, distinct, context.dates.in_key)
         return pa.array(decoded, pa.string()).take(encoded.indices)
 
     return convert
@@ -232,13 +231,7 @@ def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArra
 
 
 def _geometry(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
-    def convert(block: Block, values: Values) -> pa.Array:
-        try:
-            return geometry_texts(_cut(block, values))
-        except ValueError as error:
-            raise unreadable(column, str(error)) from None
-
-    return convert
+    return lambda block, values: geometry_texts(_cut(block, values))
 
 
 def _bit(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
@@ -248,7 +241,7 @@ def _bit(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
 def _year(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
     def convert(block: Block, values: Values) -> pa.Array:
         years = block.lengths_at(values.at, 1)
-        return _array(np.where(years == 0, 0, 1900 + years), column.plain, values.nulls)
+        return pa.array(np.where(years == 0, 0, 1900 + years), column.plain, mask=values.nulls)
 
     return convert
 
@@ -306,8 +299,8 @@ def _date(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
         days, bad = _days(year, month, day)
         nulls = _or(values.nulls, bad)
         if column.family == "date":
-            return _array(days.astype(np.int32), pa.int32(), nulls).cast(column.plain)
-        return _array(days * _DAY_MICROS + micros, pa.int64(), nulls).cast(column.plain)
+            return pa.array(days.astype(np.int32), pa.int32(), mask=nulls).cast(column.plain)
+        return pa.array(days * _DAY_MICROS + micros, pa.int64(), mask=nulls).cast(column.plain)
 
     return convert
 
@@ -319,7 +312,7 @@ def _timestamp(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToA
         micros = block.words_at(values.at, dtype).astype(np.int64) * 1_000_000
         micros += _fraction(block, values.at + 4, wire.fraction)
         nulls = _or(values.nulls, micros == 0)
-        return _array(micros, pa.int64(), nulls).cast(column.plain)
+        return pa.array(micros, pa.int64(), mask=nulls).cast(column.plain)
 
     return convert
 
@@ -334,7 +327,7 @@ def _enum(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray 
             numbers = np.where(values.nulls, 0, numbers)
         if len(numbers) and numbers.max() >= len(members):
             raise decode.no_member(column)
-        return members.take(_array(numbers, pa.int64(), values.nulls))
+        return members.take(pa.array(numbers, pa.int64(), mask=values.nulls))
 
     return convert
 

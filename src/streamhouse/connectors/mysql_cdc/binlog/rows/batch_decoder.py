@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -117,15 +117,8 @@ class ChangedRows(NamedTuple):
         return pc.is_in(self.kinds, value_set=_BEFORES)
 
 
-@dataclass
-class _Run:
-    """Successive events to which one TABLE_MAP event applies."""
-
-    table: LoggedTable
-    kinds: list[int] = field(default_factory=list)
-    raw: list[bytes] = field(default_factory=list)
-    skipped: list[int] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
+_Run: TypeAlias = list[tuple[int, bytes, int, int]]
+"""Successive events that one TABLE_MAP event describes: kind, bytes, `skipped` and number."""
 
 
 def changed_pairs(
@@ -150,7 +143,7 @@ class BatchDecoder:
 
     def __init__(self, selection: RowSelection | None = None) -> None:
         self._selection = selection
-        self._runs: list[_Run] = []
+        self._runs: list[tuple[LoggedTable, _Run]] = []
         self._table: LoggedTable | None = None
         self.bytes = 0
 
@@ -161,20 +154,16 @@ class BatchDecoder:
         """
         table, kind, data, at, end, skipped = event
         if table is not self._table:
-            self._table, self._run = table, _Run(table)
-            self._runs.append(self._run)
-        run = self._run
-        run.kinds.append(kind)
-        run.raw.append(data[at:end])
-        run.skipped.append(skipped)
-        run.numbers.append(number)
+            self._table = table
+            self._runs.append((table, []))
+        self._runs[-1][1].append((kind, data[at:end], skipped, number))
         self.bytes += end - at
 
     def drain(self) -> Iterator[ChangedRows]:
         """Decode and remove all events; yields no empty batches."""
         runs, self._runs, self._table, self.bytes = self._runs, [], None, 0
-        for run in runs:
-            rows = _RunDecoder(run).rows(self._selection)
+        for table, run in runs:
+            rows = _RunDecoder(table, run).rows(self._selection)
             if len(rows.seconds):
                 yield rows
 
@@ -182,17 +171,18 @@ class BatchDecoder:
 class _RunDecoder:
     """Decodes the events of a run together, column by column."""
 
-    def __init__(self, run: _Run) -> None:
-        self._table = run.table
-        self._block = Block(*run.raw)
-        sizes = np.fromiter(map(len, run.raw), np.int64, len(run.raw))
+    def __init__(self, table: LoggedTable, run: _Run) -> None:
+        self._table = table
+        kinds, raw, skipped, numbers = zip(*run, strict=True)
+        self._block = Block(*raw)
+        sizes = np.fromiter(map(len, raw), np.int64, len(raw))
         self._ends: IntArray = np.cumsum(sizes)
         self._starts: IntArray = self._ends - sizes
-        self._kinds = np.array(run.kinds, np.int64)
+        self._kinds = np.array(kinds, np.int64)
         self._updates = np.isin(self._kinds, list(UPDATES))
         # The images of the skipped changes, of which an update has two.
-        self._skipped = np.array(run.skipped, np.int64) * np.where(self._updates, 2, 1)
-        self._numbers = np.array(run.numbers, np.int64) << ROW_BITS
+        self._skipped = np.array(skipped, np.int64) * np.where(self._updates, 2, 1)
+        self._numbers = np.array(numbers, np.int64) << ROW_BITS
 
     def rows(self, selection: RowSelection | None) -> ChangedRows:
         """The changed rows; raises `ConnectError` for incomplete rows."""

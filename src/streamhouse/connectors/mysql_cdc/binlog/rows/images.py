@@ -4,11 +4,9 @@ An image has no length, and the offsets of its columns depend on NULLs and on th
 So the first images of all events are found together, then the second ones, and so on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -68,13 +66,13 @@ class Values:
     lengths: IntArray | None
     nulls: npt.NDArray[np.bool_] | None
 
-    def some(self, chosen: npt.NDArray[np.int64]) -> Values:
+    def some(self, chosen: npt.NDArray[np.int64]) -> Self:
         """The values of some images."""
-        return Values(
-            self.at[chosen],
-            self.length_size,
-            None if self.lengths is None else self.lengths[chosen],
-            None if self.nulls is None else self.nulls[chosen],
+        return replace(
+            self,
+            at=self.at[chosen],
+            lengths=None if self.lengths is None else self.lengths[chosen],
+            nulls=None if self.nulls is None else self.nulls[chosen],
         )
 
 

@@ -1,13 +1,11 @@
 """Splits a statement of MySQL or MariaDB into tokens, as the server's lexer does."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class Kind(Enum):
@@ -113,7 +111,7 @@ class TableName(NamedTuple):
     name: str | None
 
     @classmethod
-    def parsed(cls, database: str, name: str, ignores_case: bool) -> TableName:
+    def parsed(cls, database: str, name: str, ignores_case: bool) -> Self:
         """The name as the parser returns it: in lower case if the server ignores case."""
         return cls(database.lower(), name.lower()) if ignores_case else cls(database, name)
 
