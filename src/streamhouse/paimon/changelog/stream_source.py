@@ -1,9 +1,8 @@
 """A Paimon table as a stream: an initial snapshot, then the changes of each later snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -118,9 +117,9 @@ class PaimonSource(Source):
         self._planner = StreamPlanner(self._scan, self._units, self._progress, self._keyed)
         self._lag = StreamLag(self._units)
 
-    def __reduce__(self) -> tuple[Callable[..., PaimonSource], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
         # Tasks read only: they do without what the driver has planned, and open the table again.
-        opened = partial(PaimonSource, row_kinds=self._row_kinds)
+        opened = partial(type(self), row_kinds=self._row_kinds)
         identity = self._warehouse_options, self._identifier, self._columns
         return opened, (*identity, self._options, self._planned)
 

@@ -3,8 +3,6 @@
 The options of the sidecar's JVM, with the sizes of its heap, are `core_connection.JAVA_OPTIONS`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -14,7 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import psutil
 from py4j import java_gateway, protocol
@@ -142,7 +140,7 @@ class JavaProcess:
         if nice:
             self._lower_priority(nice)
 
-    def __enter__(self) -> JavaProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,9 +1,8 @@
 """When a table is compacted and its snapshots expire, by its options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 from streamhouse.options import boolean, duration_ms, integer
 from streamhouse.paimon.read.visibility import (
@@ -83,7 +82,7 @@ class MaintenancePolicy:
     merges: bool = True
 
     @classmethod
-    def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> MaintenancePolicy:
+    def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Self:
         """The policy for a table with (`keyed`) or without a primary key, by its options.
 
         Another process compacts and expires a `write-only` table: here only its manifests are
@@ -111,7 +110,7 @@ class MaintenancePolicy:
         return cls(commits, seconds, full_commits, interval, most_files=most_files, prompt=prompt)
 
     @classmethod
-    def of_read(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> MaintenancePolicy:
+    def of_read(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Self:
         """The same for a table that queries read and do not write.
 
         Only the compactions that its readers wait for.

@@ -13,16 +13,12 @@ docs/decisions/113-pipelines-compact-the-tables-they-read.md says which process 
 `paimon.changelog.invisible_rows` counts the rows that are not visible yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from streamhouse.options import boolean, integer
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_files import SplitFrame
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
 
 VisibleAt = Literal["commit", "compaction", "full-compaction"]
 

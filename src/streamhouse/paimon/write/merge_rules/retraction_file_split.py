@@ -13,8 +13,6 @@
 Rows for which this matters go into later files of the same commit.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -77,6 +75,31 @@ class _Written:
     def keeps_nulls(self) -> bool:
         """Whether the merged row still sets `nulled` to null: a single row keeps its kind."""
         return not self.nulled or self.rows == 1
+
+
+class _Rows:
+    """The columns of a batch that decide which rows can be in one file."""
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        nulling: Sequence[str],
+        collecting: Sequence[str],
+        sequence: Sequence[str],
+    ) -> None:
+        names = batch.schema.names
+        self.kinds: list[str] = batch.column(ROW_KIND).to_pylist()
+        self.values = {name: batch.column(name).to_pylist() for name in nulling if name in names}
+        retracted = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(_RETRACTIONS))
+        self.alone = as_mask(retracted) & _any_valid(batch, collecting)
+        """The retractions that must be the only row of their key in a file."""
+        self._sequences = [
+            batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
+            for name in sequence
+        ]
+
+    def sequence(self, number: int) -> _Key:
+        return tuple(column[number] for column in self._sequences)
 
 
 class SeparateFiles:
@@ -204,31 +227,6 @@ class SeparateFiles:
         if self._sequence and (self._descending or None in sequence or None in than):
             return False
         return all(mine >= other for mine, other in zip(sequence, than, strict=True))
-
-
-class _Rows:
-    """The columns of a batch that decide which rows can be in one file."""
-
-    def __init__(
-        self,
-        batch: pa.RecordBatch,
-        nulling: Sequence[str],
-        collecting: Sequence[str],
-        sequence: Sequence[str],
-    ) -> None:
-        names = batch.schema.names
-        self.kinds: list[str] = batch.column(ROW_KIND).to_pylist()
-        self.values = {name: batch.column(name).to_pylist() for name in nulling if name in names}
-        retracted = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(_RETRACTIONS))
-        self.alone = as_mask(retracted) & _any_valid(batch, collecting)
-        """The retractions that must be the only row of their key in a file."""
-        self._sequences = [
-            batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
-            for name in sequence
-        ]
-
-    def sequence(self, number: int) -> _Key:
-        return tuple(column[number] for column in self._sequences)
 
 
 def _by_key(batch: pa.RecordBatch, keys: Sequence[str]) -> dict[_Key, list[int]]:
