@@ -74,7 +74,12 @@ class Table:
         self.branch: str = rust.branch()
         self.root = branch_root(self.location, self.branch)
         self.followed, self.pinned = followed, pinned
-        self.snapshots = self._open_snapshots()
+        if followed and isinstance(self.files, ObjectFiles):
+            self.snapshots: Snapshots = FollowedSnapshots(
+                self.files, self.location, self.root, self.identifier
+            )
+        else:
+            self.snapshots = Snapshots(self.files, self.root, self.identifier)
         self._chars = orc_values.char_columns(self.columns)
         self._avro_rows = avro_rows.RowColumns.of(self.arrow_schema)
         self._newest_level_counts = lookup_merge.newest_level_counts(self.options, self.primary_key)
@@ -105,11 +110,6 @@ class Table:
         }
         self.nanosecond_columns = nanosecond_timestamps.nanosecond_columns(self.arrow_schema)
         self.precisions = types.precisions({column.name: column.type for column in columns})
-
-    def _open_snapshots(self) -> Snapshots:
-        if self.followed and isinstance(self.files, ObjectFiles):
-            return FollowedSnapshots(self.files, self.location, self.root, self.identifier)
-        return Snapshots(self.files, self.root, self.identifier)
 
     def __repr__(self) -> str:
         return f"Table({self.identifier!r})"
@@ -233,7 +233,6 @@ class Table:
             snapshot or 0,
             LISTS[:2],
             lambda rust: self._builder(columns, snapshot, filter, rust=rust).new_scan(),
-            snapshot,
         )
         if in_commit_order:
             return sorted(splits, key=lambda split: SplitFrame.parse(split).folder)
@@ -258,7 +257,6 @@ class Table:
             lambda rust: self._builder(columns, None, None, rust=rust).new_incremental_scan(
                 after, until, mode
             ),
-            after + 1,
         )
 
     def _planned(
@@ -267,11 +265,23 @@ class Table:
         last: int,
         lists: Sequence[str],
         scan: Callable[[Any], Any],
-        snapshot: int | None,
     ) -> list[bytes]:
-        """The splits of a scan of the core, planned on a copy of the metadata if possible."""
+        """The splits of a scan of the core, planned on a copy of the metadata if possible.
+
+        `first` and `last` are 0 for the newest snapshot.
+        """
         copied = mirror.planned(self, first, last, lists, scan)
-        return self._plan(scan(None), snapshot) if copied is None else copied
+        if copied is not None:
+            return copied
+        from_store = scan(None)
+
+        def plan() -> list[bytes]:
+            try:
+                return [split.serialize() for split in from_store.plan().splits()]
+            except rust_core.ERRORS as error:
+                raise read_error(self, error, first or None) from error
+
+        return retried(plan)
 
     def read(
         self,
@@ -421,15 +431,6 @@ class Table:
         if filter is not None:
             builder = builder.with_filter(dict(filter))
         return builder
-
-    def _plan(self, scan: Any, snapshot: int | None) -> list[bytes]:
-        def plan() -> list[bytes]:
-            try:
-                return [split.serialize() for split in scan.plan().splits()]
-            except rust_core.ERRORS as error:
-                raise read_error(self, error, snapshot) from error
-
-        return retried(plan)
 
     def read_schema(
         self, columns: Sequence[str] | None = None, row_kind: bool = False

@@ -90,11 +90,9 @@ def least_level(options: Mapping[str, str], visible_at: VisibleAt) -> int:
     """The lowest level whose files readers see, if rows become visible at `visible_at`."""
     if visible_at == "commit":
         return 0
-    return 1 if visible_at == "compaction" else top_level(options)
-
-
-def top_level(options: Mapping[str, str]) -> int:
-    """The level to which a full compaction writes."""
+    if visible_at == "compaction":
+        return 1
+    # The level to which a full compaction writes.
     levels = options.get("num-levels")
     if levels is not None:
         return int(levels) - 1

@@ -213,7 +213,9 @@ class SumLimits:
         written: dict[BucketId, list[bytes]] = defaultdict(list)
         for message in new:
             written[message.bucket_id] += [
-                message.split(file, folders.get(file.name, "")).serialize()
+                SplitFrame.written(
+                    *message.bucket_id, message.total_buckets, folders.get(file.name, ""), file
+                ).serialize()
                 for file in message.files
             ]
         for bucket_id, added in written.items():
