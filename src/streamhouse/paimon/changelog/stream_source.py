@@ -128,7 +128,10 @@ class PaimonSource(Source):
         """The followed table (`Warehouse.followed`), with the options of the scan."""
         table = Warehouse(self._warehouse_options).followed(self._identifier)
         if self._scan_table is None or self._scan_table[0] is not table:
-            self._scan_table = (table, table.copy(_scan_options(table, self._scan)))
+            options = dict(self._scan.table_options)
+            if not table.primary_key and _TARGET_SIZE[0] not in table.options:
+                options.setdefault(*_TARGET_SIZE)
+            self._scan_table = (table, table.copy(options))
         return self._scan_table[1]
 
     @property
@@ -295,11 +298,3 @@ class PaimonSource(Source):
                 check_only_added(batch, table, differences[0].snapshot)
                 batch = batch.select(columns)
             yield batch
-
-
-def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:
-    """Table options for this scan; append tables have small splits, for many tasks."""
-    options = dict(scan.table_options)
-    if not table.primary_key and _TARGET_SIZE[0] not in table.options:
-        options.setdefault(*_TARGET_SIZE)
-    return options

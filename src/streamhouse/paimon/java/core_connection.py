@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.java import class_archive, incomplete_snapshots
-from streamhouse.paimon.java.core_errors import connection_error, java_error, process_ended
+from streamhouse.paimon.java.core_errors import java_error
 from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar, s3_jar
 from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess, spark_jars
 from streamhouse.paimon.schema.table_name import TableName
@@ -215,8 +215,12 @@ class CoreConnection:
         ends_soon = process is not None and process.ends_within(_DYING_S)
         if isinstance(error, Py4JNetworkError) or process is None or ends_soon or not process.alive:
             self._end(process)
-            return process_ended(table)
-        return connection_error(table, error)
+            return StreamhouseError(
+                f"the Java process that worked on table '{table}' ended; the next call starts "
+                "another"
+            )
+        reason = (str(error).splitlines() or ["no reason given"])[0]
+        return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
 
     def _shared(self) -> tuple[Any, Any]:
         """The catalog, and the cache of manifest files, shared by all tables and threads.

@@ -35,8 +35,8 @@ class BucketPart:
         if self.count > 1:
             return self._share(old, self.old), self._share(new, self.new)
         return (
-            read_rows(old, _names(old), self.old, written_keys(new, self.new)),
-            read_rows(new, _names(new), self.new, None),
+            read_rows(old, old.arrow_schema.names, self.old, written_keys(new, self.new)),
+            read_rows(new, new.arrow_schema.names, self.new, None),
         )
 
     def _share(self, table: Table, splits: Sequence[bytes]) -> pa.Table:
@@ -71,7 +71,3 @@ def _bucket_path(table: Table, split: bytes) -> str:
     """The partition and bucket of a split, as a path below the table's folder."""
     folder = SplitFrame.parse(split).folder.rstrip("/").split("/")
     return "/".join(folder[-1 - len(table.partition_keys) :])
-
-
-def _names(table: Table) -> list[str]:
-    return [column.name for column in table.columns]
