@@ -186,17 +186,14 @@ class JavaProcess:
 
     def close(self, timeout_s: float = END_SECONDS) -> None:
         """End the JVM by closing its pipe; kill it if it still runs after `timeout_s` seconds."""
-        self._disconnect()
-        end_process(self._process, timeout_s)
-        self._errors.close()
-
-    def _disconnect(self) -> None:
         client = self._gateway._gateway_client
         _our_clients.discard(id(client))
         # Objects that Python frees later are gone with the JVM.
         client.is_connected = False
         with contextlib.suppress(Py4JError, OSError):
             self._gateway.close()
+        end_process(self._process, timeout_s)
+        self._errors.close()
 
     def _lower_priority(self, nice: int) -> None:
         # On Linux a priority belongs to a thread; threads inherit that of their creator.

@@ -208,8 +208,9 @@ class SplitFrame:
         parts.append(bytes([self.streaming, self.raw]))
         return b"".join(parts)
 
-    def moved(self, folder: str) -> Self:
-        """The same split with its files in another folder."""
+    def moved(self, old: str, new: str) -> Self:
+        """The same split with its files below the folder `new` instead of `old`."""
+        folder = self.folder.replace(old, new, 1)
         at, path = _bucket_at(self.head) + _INT.size, folder.encode()
         _, end = _folder(self.head, at)
         head = self.head[:at] + _SHORT.pack(len(path)) + path + self.head[end:]

@@ -43,20 +43,6 @@ def _loses_removals(table: Table) -> bool:
     )
 
 
-def needs_separate_files(table: Table) -> bool:
-    """Whether rows of a key may have to go into several files."""
-    return (
-        _loses_removals(table)
-        or removes_records(table.options)
-        or bool(nulling_columns(table.options, _columns(table)))
-        or bool(collecting_columns(table.options, _columns(table)))
-    )
-
-
-def _columns(table: Table) -> list[str]:
-    return [name for name in table.arrow_schema.names if name not in table.primary_key]
-
-
 @dataclass
 class _Written:
     """The rows of one key in the current files.
@@ -109,8 +95,13 @@ class SeparateFiles:
         self._keys = list(table.primary_key)
         self._first_kinds = _RETRACTIONS if _loses_removals(table) else ()
         self._removing_kinds = ("-D",) if removes_records(table.options) else ()
-        self._nulling = nulling_columns(table.options, _columns(table))
-        self._collecting = collecting_columns(table.options, _columns(table))
+        columns = [name for name in table.arrow_schema.names if name not in self._keys]
+        self._nulling = nulling_columns(table.options, columns)
+        self._collecting = collecting_columns(table.options, columns)
+        self.needed = bool(
+            self._first_kinds or self._removing_kinds or self._nulling or self._collecting
+        )
+        """Whether rows of a key may have to go into several files."""
         self._sequence = [*sequence_fields(table.options), *group_sequence_fields(table.options)]
         self._descending = "descending" in table.options.get("sequence.field.sort-order", "")
         self._held: list[pa.RecordBatch] = []
