@@ -106,7 +106,9 @@ class MaintenancePolicy:
             full_commits = full_commits or 1
         commits, prompt = _commits(options)
         seconds = pace.prompt_seconds if prompt or full_commits == 1 else pace.compact_seconds
-        most_files = max(_stop(options), commits + 1)
+        stop = "num-sorted-run.stop-trigger"
+        stop_files = integer(stop, options.get(stop, str(_trigger(options) + _STOP_AFTER)), 1)
+        most_files = max(stop_files, commits + 1)
         return cls(commits, seconds, full_commits, interval, most_files=most_files, prompt=prompt)
 
     @classmethod
@@ -124,7 +126,13 @@ class MaintenancePolicy:
 def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
     """After how many commits a compaction is due, and whether readers wait for it."""
     trigger = _trigger(options)
-    if not _by_lookup(options):
+    # Paimon's lookup compaction takes all files of level 0 each time.
+    by_lookup = (
+        producer(options) == "lookup"
+        or rows_visible_at(True, options) != "commit"
+        or boolean("force-lookup", options.get("force-lookup", "false"))
+    )
+    if not by_lookup:
         return trigger, False
     if options.get("lookup-compact", "radical").lower() == "gentle":
         key = "lookup-compact.max-interval"
@@ -137,17 +145,3 @@ def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
 def _trigger(options: Mapping[str, str]) -> int:
     key = "num-sorted-run.compaction-trigger"
     return integer(key, options.get(key, "5"), 1)
-
-
-def _stop(options: Mapping[str, str]) -> int:
-    key = "num-sorted-run.stop-trigger"
-    return integer(key, options.get(key, str(_trigger(options) + _STOP_AFTER)), 1)
-
-
-def _by_lookup(options: Mapping[str, str]) -> bool:
-    """Whether each compaction takes all files of level 0, as Paimon's lookup compaction does."""
-    return (
-        producer(options) == "lookup"
-        or rows_visible_at(True, options) != "commit"
-        or boolean("force-lookup", options.get("force-lookup", "false"))
-    )

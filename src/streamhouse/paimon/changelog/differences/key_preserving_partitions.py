@@ -49,9 +49,7 @@ class BucketPart:
         return pa.Table.from_batches([batch.cast(schema) for batch in kept], schema=schema)
 
 
-def parts(
-    old: Table, snapshot: int | None, new: Table, most_rows: int = MOST_ROWS
-) -> Iterator[BucketPart]:
+def parts(old: Table, snapshot: int | None, new: Table) -> Iterator[BucketPart]:
     """The parts in which `new` has rows, with the rows of `old` at `snapshot` (None: no rows)."""
     before: dict[str, list[bytes]] = {}
     for split in old.splits(snapshot) if snapshot is not None else ():
@@ -62,7 +60,7 @@ def parts(
     for folder in sorted(after):
         old_splits, new_splits = tuple(before.get(folder, ())), tuple(after[folder])
         largest = max(row_count(old_splits), row_count(new_splits))
-        count = -(-largest // most_rows) or 1
+        count = -(-largest // MOST_ROWS) or 1
         for number in range(count):
             yield BucketPart(old_splits, new_splits, number, count)
 
