@@ -40,10 +40,11 @@ def test_a_split_can_have_its_files_in_another_folder(lab: Lab) -> None:
     table = lab.make("t")
     lab.write(table, 0, [(1, 1)])
     (split,) = table.splits()
-    moved = SplitFrame.parse(split).moved("/elsewhere/ä/bucket-0")
+    frame = SplitFrame.parse(split)
+    moved = frame.moved(frame.folder, "/elsewhere/ä/bucket-0")
     found = deserialize_split_v1(moved.serialize(), [])
     assert found.bucket_path == moved.folder == "/elsewhere/ä/bucket-0"
-    assert moved.moved(SplitFrame.parse(split).folder).serialize() == split
+    assert moved.moved(moved.folder, frame.folder).serialize() == split
 
 
 def test_a_file_keeps_its_deletion_vector(lab: Lab) -> None:

@@ -172,7 +172,6 @@ def test_equal_rows_are_written_when_requested(lab: Lab) -> None:
 
 def test_large_buckets_are_compared_in_shares(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_preserving_partitions, "MOST_ROWS", 3)
-    monkeypatch.setattr(key_preserving_partitions.parts, "__defaults__", (3,))
     lab.ods()
     lab.fill("ods", *(row(i, i) for i in range(20)))
     lab.fill("raw", *(row(i, i if i % 5 else -1) for i in range(1, 25)))

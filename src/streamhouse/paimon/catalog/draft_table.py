@@ -3,10 +3,8 @@
 A declaration of CREATE TABLE IF NOT EXISTS is compared with the table that exists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -51,7 +49,7 @@ class DraftTable:
         self.bucket = int(self.options.get("bucket", "-1"))
 
     @classmethod
-    def of_stored(cls, table: Table) -> DraftTable:
+    def of_stored(cls, table: Table) -> Self:
         declaration = TableDeclaration(
             table.columns, table.primary_key, table.partition_keys, dict(table.options)
         )
@@ -79,10 +77,10 @@ class DraftTable:
     def has_values(self, columns: Sequence[str]) -> bool:
         return self._stored is not None and self._stored.has_values(columns)
 
-    def renamed(self, identifier: str) -> DraftTable:
-        return DraftTable(identifier, self._declaration, self._stored)
+    def renamed(self, identifier: str) -> Self:
+        return type(self)(identifier, self._declaration, self._stored)
 
-    def altered(self, changes: Sequence[SchemaChange]) -> DraftTable:
+    def altered(self, changes: Sequence[SchemaChange]) -> Self:
         """The table after changes; raises the errors of `alter_table`. Defaults have no effect."""
         from pypaimon.filesystem.local_file_io import LocalFileIO
         from pypaimon.schema.schema_manager import SchemaManager
@@ -105,7 +103,7 @@ class DraftTable:
         declaration = TableDeclaration(
             _columns(new), tuple(new.primary_keys), tuple(new.partition_keys), new.options
         )
-        return DraftTable(self.identifier, declaration, self._stored)
+        return type(self)(self.identifier, declaration, self._stored)
 
 
 def _columns(schema: Any) -> tuple[Column, ...]:

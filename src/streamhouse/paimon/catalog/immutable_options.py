@@ -9,7 +9,6 @@ from streamhouse.errors import OptionError
 from streamhouse.options import by_key, table_of
 from streamhouse.paimon.read.rust_core import ignored_deletes
 from streamhouse.paimon.read.rust_core.lookup_merge import has_levels, newest_level_counts
-from streamhouse.paimon.schema.file_formats.orc_values import LTZ_OPTION
 from streamhouse.paimon.schema.options.option_columns import split_names
 from streamhouse.paimon.schema.options.table_options import FIELD, value_type
 
@@ -53,18 +52,12 @@ def check_option(
         columns = [stored_names.get(name, name) for name in merged_columns(key, old, value)]
         _check_columns(table, key, columns)
     if key == "deletion-vectors.enabled" and filled:
-        modifiable = options.get("deletion-vectors.modifiable", "false").lower() == "true"
-        if not modifiable and (value or "false").lower() != (old or "false").lower():
+        if options.get("deletion-vectors.modifiable", "").lower() != "true":
             raise OptionError(
                 f"{where}: option '{key}' cannot be changed once the table has rows, which would "
                 "be read twice; SET ('deletion-vectors.modifiable' = 'true') first, and compact "
                 "the table in full right after the change"
             )
-    if key == LTZ_OPTION and filled and (value or "true").lower() != (old or "true").lower():
-        raise OptionError(
-            f"{where}: option '{key}' cannot be changed once the table has rows: existing ORC "
-            f"files were written with the old value; {_WORKAROUND}"
-        )
     if key == "changelog-producer" and filled:
         _check_levels(table, {**options, key: value or "none"}, options)
     if key in ("ignore-delete", "ignore-update-before") and (old or "").lower() == "true":

@@ -1,9 +1,8 @@
 """The address of a Paimon table, which one process can send to another."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
@@ -47,11 +46,11 @@ class TableAddress:
         table = self.open()
         return table if self.schema_id is None else table.find_version(self.schema_id) or table
 
-    def same(self, other: TableAddress) -> bool:
+    def same(self, other: Self) -> bool:
         """Whether it is the same table, whatever the schema versions."""
         return (self.warehouse, self.identifier) == (other.warehouse, other.identifier)
 
-    def auxiliary_table(self, suffix: str) -> TableAddress:
+    def auxiliary_table(self, suffix: str) -> Self:
         """The table `<name>__<suffix>` of the same database, with `__` for the `$` of a branch."""
         name = self.identifier.replace("$", "__")
-        return TableAddress(self.warehouse, f"{name}__{suffix}")
+        return replace(self, identifier=f"{name}__{suffix}", schema_id=None)

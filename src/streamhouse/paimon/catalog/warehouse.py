@@ -187,18 +187,14 @@ class Warehouse:
         declared = checked_declaration(full, declaration)
         created = self._create(full, declared)
         evict(full)
-        if created and declared.defaults:
-            self._set_defaults(full, declared.defaults)
+        defaults = [SetDefault((column,), value) for column, value in declared.defaults.items()]
+        if created and defaults:
+            try:
+                self.alter_table(full, *defaults)
+            except BaseException:
+                self._drop(full)
+                raise
         return created
-
-    def _set_defaults(self, full: str, defaults: Mapping[str, str]) -> None:
-        """Set the column defaults of a new table; drops the table if one of them is wrong."""
-        changes = [SetDefault((column,), value) for column, value in defaults.items()]
-        try:
-            self.alter_table(full, *changes)
-        except BaseException:
-            self._drop(full)
-            raise
 
     def alter_table(self, identifier: str, *changes: SchemaChange) -> None:
         """Change a table's columns and options (`streamhouse.sql.schema_changes`), all or nothing.
@@ -364,13 +360,8 @@ class Warehouse:
                 f"table '{database}.{name}' is a system table: it can be queried, but not "
                 f"written or streamed; write {database}.{name.data} for the table itself"
             )
-        if name.branch != MAIN:
-            self._check_branch(database, name)
-
-    def _check_branch(self, database: str, name: TableName) -> None:
         full = f"{database}.{name.table}"
-        branches = self.table(full).branches()
-        if name.branch not in branches:
+        if name.branch != MAIN and name.branch not in (branches := self.table(full).branches()):
             hint = nearest(name.branch, branches)
             raise TableError(f"table '{full}' has no branch '{name.branch}'; {hint}") from None
 

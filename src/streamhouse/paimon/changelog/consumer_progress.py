@@ -5,12 +5,11 @@ ones. A reader that compares states (a keyed table without a changelog, `watch`)
 before it as well, which a second consumer, `streamhouse-before-<id>`, keeps.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from streamhouse.errors import DataLossError, OptionError
 from streamhouse.options import OptionValues, of_option, options_of, table_of
@@ -40,7 +39,7 @@ class ConsumerOptions:
     ignore_progress: bool = of_option("consumer.ignore-progress", False)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], where: str) -> ConsumerOptions | None:
+    def parse(cls, options: Mapping[str, str], where: str) -> Self | None:
         """Parse options; None without a `consumer-id`. Raises `OptionError`."""
         own = {key: value for key, value in options.items() if key in CONSUMER_KEYS}
         values = OptionValues(_OPTIONS, own)

@@ -72,7 +72,11 @@ class StreamPlanner:
         if not start:
             return self._first_offset(table, latest, bound)
         if "split" in start:
-            return self._next_split(table, start, bound)
+            if bound is None:
+                return {"snapshot": int(start["snapshot"])}
+            units, position = self._units.at(table, start), self._units.position(table, start)
+            changes = bool(start.get("changes"))
+            return bounded_offset(int(start["snapshot"]), units, position, bound, changes)
         if (latest or 0) < start["snapshot"]:
             raise DataLossError(
                 f"table {table.identifier}: snapshot {start['snapshot']} was read, but the newest "
@@ -110,14 +114,6 @@ class StreamPlanner:
         if bound is None:
             return {"snapshot": snapshot}
         return bounded_offset(snapshot, self._units.state(table, snapshot), 0, bound, False)
-
-    def _next_split(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
-        changes = bool(start.get("changes"))
-        snapshot = int(start["snapshot"])
-        if bound is None:
-            return {"snapshot": snapshot}
-        units = self._units.at(table, start)
-        return bounded_offset(snapshot, units, self._units.position(table, start), bound, changes)
 
     def _next_snapshots(
         self, table: Table, start: Offset, latest: int, bound: Bound | None

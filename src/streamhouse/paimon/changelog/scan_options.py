@@ -1,9 +1,8 @@
 """The `scan.*` options: where a stream over a table starts, and how it reads overwrites."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from streamhouse.errors import OptionError
 from streamhouse.options import OptionValues, of_option, options_of, table_of
@@ -44,7 +43,7 @@ class ScanOptions:
         return changes_visible(table)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], where: str) -> ScanOptions:
+    def parse(cls, options: Mapping[str, str], where: str) -> Self:
         """Parse options; raises `OptionError` for unknown ones and wrong values."""
         values = OptionValues(_OPTIONS, options)
         values.check(where)

@@ -1,9 +1,8 @@
 """A Paimon table as a stream: an initial snapshot, then the changes of each later snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -118,9 +117,9 @@ class PaimonSource(Source):
         self._planner = StreamPlanner(self._scan, self._units, self._progress, self._keyed)
         self._lag = StreamLag(self._units)
 
-    def __reduce__(self) -> tuple[Callable[..., PaimonSource], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
         # Tasks read only: they do without what the driver has planned, and open the table again.
-        opened = partial(PaimonSource, row_kinds=self._row_kinds)
+        opened = partial(type(self), row_kinds=self._row_kinds)
         identity = self._warehouse_options, self._identifier, self._columns
         return opened, (*identity, self._options, self._planned)
 
@@ -129,7 +128,10 @@ class PaimonSource(Source):
         """The followed table (`Warehouse.followed`), with the options of the scan."""
         table = Warehouse(self._warehouse_options).followed(self._identifier)
         if self._scan_table is None or self._scan_table[0] is not table:
-            self._scan_table = (table, table.copy(_scan_options(table, self._scan)))
+            options = dict(self._scan.table_options)
+            if not table.primary_key and _TARGET_SIZE[0] not in table.options:
+                options.setdefault(*_TARGET_SIZE)
+            self._scan_table = (table, table.copy(options))
         return self._scan_table[1]
 
     @property
@@ -296,11 +298,3 @@ class PaimonSource(Source):
                 check_only_added(batch, table, differences[0].snapshot)
                 batch = batch.select(columns)
             yield batch
-
-
-def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:
-    """Table options for this scan; append tables have small splits, for many tasks."""
-    options = dict(scan.table_options)
-    if not table.primary_key and _TARGET_SIZE[0] not in table.options:
-        options.setdefault(*_TARGET_SIZE)
-    return options

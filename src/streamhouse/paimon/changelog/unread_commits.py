@@ -93,7 +93,9 @@ def invisible_snapshots(table: Table, snapshot: int) -> list[int] | None:
 
     None if one of them has expired.
     """
-    waiting = _level0_file_ids(table, snapshot)
+    files = files_of_snapshot(table, snapshot, ["file_path", "level"])
+    paths = files.filter(pc.equal(files.column("level"), 0)).column("file_path").to_pylist()
+    waiting = file_ids(*(path.encode() for path in paths))
     numbers: list[int] = []
     number = snapshot
     while waiting:
@@ -107,10 +109,3 @@ def invisible_snapshots(table: Table, snapshot: int) -> list[int] | None:
                 waiting -= ids
         number -= 1
     return numbers[::-1]
-
-
-def _level0_file_ids(table: Table, snapshot: int) -> set[bytes]:
-    """The ids (`file_ids`) of the level-0 files."""
-    files = files_of_snapshot(table, snapshot, ["file_path", "level"])
-    paths = files.filter(pc.equal(files.column("level"), 0)).column("file_path").to_pylist()
-    return file_ids(*(path.encode() for path in paths))

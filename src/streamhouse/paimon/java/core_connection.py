@@ -10,8 +10,8 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.java import class_archive, incomplete_snapshots
-from streamhouse.paimon.java.core_errors import connection_error, java_error, process_ended
-from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar, s3_jar
+from streamhouse.paimon.java.core_errors import java_error
+from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, S3_JAR, paimon_jar
 from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess, spark_jars
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.paimon.storage.object_store.s3_client import core_options
@@ -50,14 +50,6 @@ Result = TypeVar("Result")
 def classpath() -> list[Path]:
     """The jars of the sidecar's JVM: Paimon's, fetched if it is not there, and some of Spark's."""
     return [paimon_jar(), *spark_jars(_SPARK_JARS)]
-
-
-def _store_jars(options: Mapping[str, str]) -> list[Path]:
-    """The jars that a warehouse in an object store needs, which come after the others.
-
-    So the archive of classes that was made without them still fits.
-    """
-    return [s3_jar()] if ENDPOINT in options or is_object_store(options["warehouse"]) else []
 
 
 class CoreConnection:
@@ -177,9 +169,12 @@ class CoreConnection:
             return self._process
 
     def _start(self) -> JavaProcess:
-        jars, more = classpath(), _store_jars(self.options)
+        jars = classpath()
         java_options = (*self._java_options, *class_archive.java_options(jars))
-        process = JavaProcess([*jars, *more], java_options, self._nice)
+        # The archive of classes, which was made without the last jar, still fits if that is added.
+        in_store = ENDPOINT in self.options or is_object_store(self.options["warehouse"])
+        store_jars = [S3_JAR.path()] if in_store else []
+        process = JavaProcess([*jars, *store_jars], java_options, self._nice)
         try:
             process.jvm.org.apache.paimon.options.Options()
         except TypeError:
@@ -215,8 +210,12 @@ class CoreConnection:
         ends_soon = process is not None and process.ends_within(_DYING_S)
         if isinstance(error, Py4JNetworkError) or process is None or ends_soon or not process.alive:
             self._end(process)
-            return process_ended(table)
-        return connection_error(table, error)
+            return StreamhouseError(
+                f"the Java process that worked on table '{table}' ended; the next call starts "
+                "another"
+            )
+        reason = (str(error).splitlines() or ["no reason given"])[0]
+        return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
 
     def _shared(self) -> tuple[Any, Any]:
         """The catalog, and the cache of manifest files, shared by all tables and threads.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.options import is_secret
@@ -26,19 +26,6 @@ def java_error(table: str, error: Py4JJavaError, options: Mapping[str, str]) -> 
             f"table '{table}' was not compacted: other commits conflicted ({reason}); try again"
         )
     return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
-
-
-def connection_error(table: str, error: Py4JError) -> StreamhouseError:
-    """The error for one of py4j itself, while the JVM goes on."""
-    reason = (str(error).splitlines() or ["no reason given"])[0]
-    return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
-
-
-def process_ended(table: str) -> StreamhouseError:
-    """The error for a JVM that ended during a call."""
-    return StreamhouseError(
-        f"the Java process that worked on table '{table}' ended; the next call starts another"
-    )
 
 
 def is_conflict(error: Py4JJavaError) -> bool:

@@ -84,24 +84,17 @@ class Artifact:
 
 # These have their dependencies inside, which are not resolved.
 _CORE = Artifact("Paimon's Java core", COORDINATES, JAR_VARIABLE)
-_S3 = Artifact(
+S3_JAR = Artifact(
     "Paimon's file system for S3",
     "org.apache.paimon:paimon-s3:1.4.2",
     "STREAMHOUSE_PAIMON_S3_JAR",
 )
+"""With which the Java core accesses S3; needed for warehouses in object stores only."""
 
 
 def paimon_jar() -> Path:
     """The jar of Paimon's Java core; `STREAMHOUSE_PAIMON_JAR` may name its path."""
     return _CORE.path()
-
-
-def s3_jar() -> Path:
-    """The jar with which the Java core accesses S3; `STREAMHOUSE_PAIMON_S3_JAR` may name its path.
-
-    It is needed for warehouses in object stores only.
-    """
-    return _S3.path()
 
 
 def cache_folder() -> Path:

@@ -3,8 +3,6 @@
 The options of the sidecar's JVM, with the sizes of its heap, are `core_connection.JAVA_OPTIONS`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -14,7 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import psutil
 from py4j import java_gateway, protocol
@@ -142,7 +140,7 @@ class JavaProcess:
         if nice:
             self._lower_priority(nice)
 
-    def __enter__(self) -> JavaProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -188,17 +186,14 @@ class JavaProcess:
 
     def close(self, timeout_s: float = END_SECONDS) -> None:
         """End the JVM by closing its pipe; kill it if it still runs after `timeout_s` seconds."""
-        self._disconnect()
-        end_process(self._process, timeout_s)
-        self._errors.close()
-
-    def _disconnect(self) -> None:
         client = self._gateway._gateway_client
         _our_clients.discard(id(client))
         # Objects that Python frees later are gone with the JVM.
         client.is_connected = False
         with contextlib.suppress(Py4JError, OSError):
             self._gateway.close()
+        end_process(self._process, timeout_s)
+        self._errors.close()
 
     def _lower_priority(self, nice: int) -> None:
         # On Linux a priority belongs to a thread; threads inherit that of their creator.

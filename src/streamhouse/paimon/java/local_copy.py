@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 
 from streamhouse.errors import CommitConflictError, LostCommitError
 from streamhouse.paimon.java.bucket_compaction import committer, compacted
-from streamhouse.paimon.java.unfinished_compactions import compaction_marker
+from streamhouse.paimon.java.unfinished_compactions import CompactionMarker
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
@@ -48,7 +48,7 @@ def compact_copy(
         buckets = _fetched(folder, java, full)
         if not buckets:
             return None if buckets is None else False
-        with compaction_marker(table.files, table.root) as names:
+        with CompactionMarker(table.files, table.root) as names:
             copy, before = java.copy({**options, **names}), _data_files(folder)
             messages = compacted(jvm, copy, buckets, full, user)
             if all(message.isEmpty() for message in messages):

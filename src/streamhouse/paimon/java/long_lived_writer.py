@@ -29,34 +29,29 @@ class LongLivedWriter:
     def __init__(self, process: JavaProcess, table: Any, root: str) -> None:
         self.process = process
         self._schema = _schema(table)
-        self._java: Any = None
+        self.java: Any = None
+        """The Java table and its writer, once it is open."""
         self._spill = tempfile.mkdtemp(prefix="streamhouse-")
         self._last_snapshot = 0
         self._last_snapshot_ms = 0
         self._own_snapshots = 0
         self._marker = CompactionMarker(LocalFiles(), root)
 
-    def open(self, jvm: Any, table: Any, user: str) -> None:
+    def open(self, table: Any, user: str) -> None:
         """Open the Java writer of `table`."""
         options = dict(self._marker.prefixes)
         if _CACHE not in dict(table.options()):
             options[_CACHE] = _CACHE_SIZE
-        manager = jvm.org.apache.paimon.disk.IOManager.create(self._spill)
+        manager = self.process.jvm.org.apache.paimon.disk.IOManager.create(self._spill)
         writer_table = table.copy(options)
-        self._java = writer_table, writer_table.newWrite(user).withIOManager(manager)
+        self.java = writer_table, writer_table.newWrite(user).withIOManager(manager)
 
-    @property
-    def java(self) -> tuple[Any, Any]:
-        """The Java table and its writer."""
-        table, write = self._java
-        return table, write
-
-    def buckets(self, jvm: Any, latest: int) -> Any | None:
+    def buckets(self, latest: int) -> Any | None:
         """Notify the writer of new files up to snapshot `latest`; returns the buckets with some.
 
         The first call returns all buckets with level-0 files. None if the writer is stale.
         """
-        table, write = self.java
+        (table, write), jvm = self.java, self.process.jvm
         buckets = jvm.java.util.LinkedHashSet()
         pair = jvm.org.apache.paimon.utils.Pair
         if not self._last_snapshot:
@@ -97,8 +92,8 @@ class LongLivedWriter:
         later run removes the files that the compaction may have left.
         """
         try:
-            if self._java is not None and not jvm_ends and self.process.alive:
-                self._java[1].close()
+            if self.java is not None and not jvm_ends and self.process.alive:
+                self.java[1].close()
         finally:
             self._marker.close(ended_well)
             shutil.rmtree(self._spill, ignore_errors=True)

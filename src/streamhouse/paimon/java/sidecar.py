@@ -15,7 +15,7 @@ from streamhouse.paimon.java.bucket_compaction import (
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS, CoreConnection
 from streamhouse.paimon.java.local_copy import compact_copy, merge_manifests_of_copy
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
-from streamhouse.paimon.java.unfinished_compactions import compaction_marker
+from streamhouse.paimon.java.unfinished_compactions import CompactionMarker
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage.files import files_of, is_local
@@ -139,11 +139,18 @@ class Sidecar(CoreConnection):
         location = location_of(java_table)
         root = branch_root(location, str(java_table.coreOptions().branch()))
         files = files_of(location, self.options)
-        with compaction_marker(files, root) as names:
-            table = java_table.copy({**_COMPACT_OPTIONS, **names})
+        with CompactionMarker(files, root) as names:
+            table, jvm = java_table.copy({**_COMPACT_OPTIONS, **names}), self.jvm
             if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
-                return self._compact_buckets(table, full)
-            return self._compact_append(table)
+                reader = table.newSnapshotReader()
+                # Buckets without new files need no compaction, and partitioned tables have many.
+                entries = (reader if full else reader.withLevel(0)).bucketEntries()
+                buckets = [(entry.partition(), entry.bucket()) for entry in entries]
+                return _commit(table, compacted(jvm, table, buckets, full, COMMIT_USER))
+            tasks = jvm.org.apache.paimon.append.AppendCompactCoordinator(table, False).run()
+            with closing(table.store().newWrite(COMMIT_USER)) as write:
+                messages = [task.doCompact(table, write) for task in tasks]
+            return _commit(table, messages)
 
     def _compact_with_open_writer(self, name: str) -> bool:
         """Compact a table with a writer that stays open; with a new one where that may not be."""
@@ -173,25 +180,11 @@ class Sidecar(CoreConnection):
         self._keep_open(name, writer)
         return committed
 
-    def _compact_buckets(self, table: Any, full: bool) -> bool:
-        reader = table.newSnapshotReader()
-        # Buckets without new files need no compaction, and partitioned tables have many.
-        entries = (reader if full else reader.withLevel(0)).bucketEntries()
-        buckets = [(entry.partition(), entry.bucket()) for entry in entries]
-        return _commit(table, compacted(self.jvm, table, buckets, full, COMMIT_USER))
-
-    def _compact_append(self, table: Any) -> bool:
-        jvm = self.jvm
-        tasks = jvm.org.apache.paimon.append.AppendCompactCoordinator(table, False).run()
-        with closing(table.store().newWrite(COMMIT_USER)) as write:
-            messages = [task.doCompact(table, write) for task in tasks]
-        return _commit(table, messages)
-
     def _updated_writer(
         self, name: str, table: Any, root: str, latest: int
     ) -> tuple[LongLivedWriter, Any]:
         """The table's open writer, notified of files up to `latest`, and the buckets to compact."""
-        process, jvm = self.process, self.jvm
+        process = self.process
         with self.holding(process):
             # Removed from the map, so that no other thread uses it.
             writer = self._open_writers.pop(name, None)
@@ -199,7 +192,7 @@ class Sidecar(CoreConnection):
             buckets = None
             try:
                 if writer.process is process and writer.fits(table):
-                    buckets = writer.buckets(jvm, latest)
+                    buckets = writer.buckets(latest)
                     if buckets is not None:
                         return writer, buckets
             finally:
@@ -207,8 +200,8 @@ class Sidecar(CoreConnection):
                     writer.close()
         writer = LongLivedWriter(process, table, root)
         try:
-            writer.open(jvm, table, COMMIT_USER)
-            return writer, writer.buckets(jvm, latest)
+            writer.open(table, COMMIT_USER)
+            return writer, writer.buckets(latest)
         except BaseException:
             writer.close()
             raise

@@ -13,8 +13,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from streamhouse.durable_files import locked
@@ -37,7 +36,7 @@ def marker_path(root: str, compaction_id: str) -> str:
 
 
 class CompactionMarker:
-    """The marker of a compaction, or of a long-lived writer, that begins."""
+    """The marker of a compaction in its `with` block, or of a long-lived writer until `close`."""
 
     def __init__(self, files: Files, root: str) -> None:
         compaction_id = uuid.uuid4().hex[:12]
@@ -57,6 +56,12 @@ class CompactionMarker:
         }
         """The table options that give the compaction's files their prefix."""
 
+    def __enter__(self) -> dict[str, str]:
+        return self.prefixes
+
+    def __exit__(self, error_class: type[BaseException] | None, *_: object) -> None:
+        self.close(error_class is None)
+
     def close(self, ended_well: bool) -> None:
         """Unlock the marker; it is deleted only if the compaction `ended_well`."""
         with self._held:
@@ -64,17 +69,6 @@ class CompactionMarker:
                 self._files.delete_object(self._path)
             elif ended_well:
                 self._files.delete(self._path)
-
-
-@contextmanager
-def compaction_marker(files: Files, root: str) -> Iterator[dict[str, str]]:
-    """Mark a compaction that is made in the block; yields its `CompactionMarker.prefixes`."""
-    marker, ended_well = CompactionMarker(files, root), False
-    try:
-        yield marker.prefixes
-        ended_well = True
-    finally:
-        marker.close(ended_well)
 
 
 def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:

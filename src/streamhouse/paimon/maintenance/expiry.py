@@ -29,6 +29,7 @@ _OPTIONS = {
     "snapshot.expire.execution-mode": "sync",
 }
 _MORE_OPTIONS = ("partition.expiration-time", "tag.automatic-creation", "consumer.expiration-time")
+"""Options by which partitions, tags or consumers expire, besides snapshots."""
 _MIN, _MAX = "snapshot.num-retained.min", "snapshot.num-retained.max"
 _TIME = "snapshot.time-retained"
 _MANY_SNAPSHOTS = 100
@@ -48,7 +49,7 @@ def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
     """
     deadline = time.monotonic() + seconds
     Consumers(table).drop_expired()
-    if _expires_more_than_snapshots(table):
+    if any(table.options.get(key) for key in _MORE_OPTIONS) or table.rust.list_tags():
         partitions = _partitions_due(table)
         sidecar.call(
             table.identifier, lambda jvm, java: _maintain(jvm, java, table, partitions), _OPTIONS
@@ -67,7 +68,8 @@ def is_due(table: Table) -> bool:
     earliest, latest = table.earliest_snapshot_id(), table.latest_snapshot_id()
     if earliest is None or latest is None:
         return False
-    if _long_changelog(table):
+    # Changelogs that outlive their snapshots.
+    if names_after(table.files, f"{table.root}/changelog", "changelog-"):
         return True
     options = table.options
     min_retained = integer(_MIN, options.get(_MIN, "10"), 1)
@@ -89,16 +91,6 @@ def _lacks_earliest_hint(table: Table) -> bool:
     latest = table.latest_snapshot_id() or 0
     many = _MANY_SNAPSHOTS if is_local(table.location) else _MANY_REMOTE_SNAPSHOTS
     return latest >= many and not table.snapshots.names_earliest()
-
-
-def _long_changelog(table: Table) -> bool:
-    """Whether the table has changelogs that outlive their snapshots."""
-    return bool(names_after(table.files, f"{table.root}/changelog", "changelog-"))
-
-
-def _expires_more_than_snapshots(table: Table) -> bool:
-    """Whether more than snapshots may expire: partitions, tags or consumers."""
-    return any(table.options.get(key) for key in _MORE_OPTIONS) or bool(table.rust.list_tags())
 
 
 def _partitions_due(table: Table) -> bool:

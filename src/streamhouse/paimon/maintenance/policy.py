@@ -1,9 +1,8 @@
 """When a table is compacted and its snapshots expire, by its options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 from streamhouse.options import boolean, duration_ms, integer
 from streamhouse.paimon.read.visibility import (
@@ -83,7 +82,7 @@ class MaintenancePolicy:
     merges: bool = True
 
     @classmethod
-    def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> MaintenancePolicy:
+    def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Self:
         """The policy for a table with (`keyed`) or without a primary key, by its options.
 
         Another process compacts and expires a `write-only` table: here only its manifests are
@@ -107,11 +106,13 @@ class MaintenancePolicy:
             full_commits = full_commits or 1
         commits, prompt = _commits(options)
         seconds = pace.prompt_seconds if prompt or full_commits == 1 else pace.compact_seconds
-        most_files = max(_stop(options), commits + 1)
+        stop = "num-sorted-run.stop-trigger"
+        stop_files = integer(stop, options.get(stop, str(_trigger(options) + _STOP_AFTER)), 1)
+        most_files = max(stop_files, commits + 1)
         return cls(commits, seconds, full_commits, interval, most_files=most_files, prompt=prompt)
 
     @classmethod
-    def of_read(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> MaintenancePolicy:
+    def of_read(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Self:
         """The same for a table that queries read and do not write.
 
         Only the compactions that its readers wait for.
@@ -125,7 +126,13 @@ class MaintenancePolicy:
 def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
     """After how many commits a compaction is due, and whether readers wait for it."""
     trigger = _trigger(options)
-    if not _by_lookup(options):
+    # Paimon's lookup compaction takes all files of level 0 each time.
+    by_lookup = (
+        producer(options) == "lookup"
+        or rows_visible_at(True, options) != "commit"
+        or boolean("force-lookup", options.get("force-lookup", "false"))
+    )
+    if not by_lookup:
         return trigger, False
     if options.get("lookup-compact", "radical").lower() == "gentle":
         key = "lookup-compact.max-interval"
@@ -138,17 +145,3 @@ def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
 def _trigger(options: Mapping[str, str]) -> int:
     key = "num-sorted-run.compaction-trigger"
     return integer(key, options.get(key, "5"), 1)
-
-
-def _stop(options: Mapping[str, str]) -> int:
-    key = "num-sorted-run.stop-trigger"
-    return integer(key, options.get(key, str(_trigger(options) + _STOP_AFTER)), 1)
-
-
-def _by_lookup(options: Mapping[str, str]) -> bool:
-    """Whether each compaction takes all files of level 0, as Paimon's lookup compaction does."""
-    return (
-        producer(options) == "lookup"
-        or rows_visible_at(True, options) != "commit"
-        or boolean("force-lookup", options.get("force-lookup", "false"))
-    )

@@ -166,7 +166,10 @@ class Maintenance:
         pause = self._pace.first_seconds
         self._wait_for_begin()
         if self._warm and not self._stopped.is_set():
-            self._start_sidecar()
+            try:
+                self._sidecar.start()
+            except Exception as error:  # noqa: BLE001  # the first job reports it again
+                _LOG.info("the Java core was not started ahead of time: %s", error)
         with (
             ThreadPoolExecutor(_QUICK_WORKERS) as quick,
             ThreadPoolExecutor(_PROMPT_WORKERS) as prompt,
@@ -182,12 +185,6 @@ class Maintenance:
         while not self._may_begin() and time.monotonic() < deadline:
             if self._stopped.wait(self._pace.poll_seconds):
                 return
-
-    def _start_sidecar(self) -> None:
-        try:
-            self._sidecar.start()
-        except Exception as error:  # noqa: BLE001  # the first job reports it again
-            _LOG.info("the Java core was not started ahead of time: %s", error)
 
     def _scheduled(self) -> list[tuple[TableSchedule, bool]]:
         """The schedules of the tables, and whether these are only read."""

@@ -75,16 +75,13 @@ class SystemTable:
         schema = self.read_schema(columns)
         match self._system:
             case "ro":
-                return self._read_optimized(schema)
+                splits = self._data.splits(columns=schema.names)
+                if self._data.primary_key:
+                    splits = compacted_only(self._data, splits, "full-compaction")
+                return self._data.read(columns=schema.names, splits=splits)
             case "options":
                 return iter([_options(self._data).select(schema.names)])
         return (self._shaped(batch, schema) for batch in self._query(schema.names))
-
-    def _read_optimized(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        splits = self._data.splits(columns=schema.names)
-        if self._data.primary_key:
-            splits = compacted_only(self._data, splits, "full-compaction")
-        return self._data.read(columns=schema.names, splits=splits)
 
     def _query(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
         if self._system in ("audit_log", "binlog"):

@@ -1,13 +1,11 @@
 """One Paimon table: its snapshots, and reads of it in Arrow batches."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pypaimon_rust.datafusion import Split
@@ -76,11 +74,16 @@ class Table:
         self.branch: str = rust.branch()
         self.root = branch_root(self.location, self.branch)
         self.followed, self.pinned = followed, pinned
-        self.snapshots = self._open_snapshots()
+        if followed and isinstance(self.files, ObjectFiles):
+            self.snapshots: Snapshots = FollowedSnapshots(
+                self.files, self.location, self.root, self.identifier
+            )
+        else:
+            self.snapshots = Snapshots(self.files, self.root, self.identifier)
         self._chars = orc_values.char_columns(self.columns)
         self._avro_rows = avro_rows.RowColumns.of(self.arrow_schema)
         self._newest_level_counts = lookup_merge.newest_level_counts(self.options, self.primary_key)
-        self._versions: dict[int, Table] = {}
+        self._versions: dict[int, Self] = {}
 
     def _set_schema(self, columns: tuple[Column, ...], schema: Mapping[str, Any]) -> None:
         """Set what is known from the columns, and from `schema`, the JSON of the schema file."""
@@ -108,11 +111,6 @@ class Table:
         self.nanosecond_columns = nanosecond_timestamps.nanosecond_columns(self.arrow_schema)
         self.precisions = types.precisions({column.name: column.type for column in columns})
 
-    def _open_snapshots(self) -> Snapshots:
-        if self.followed and isinstance(self.files, ObjectFiles):
-            return FollowedSnapshots(self.files, self.location, self.root, self.identifier)
-        return Snapshots(self.files, self.root, self.identifier)
-
     def __repr__(self) -> str:
         return f"Table({self.identifier!r})"
 
@@ -129,7 +127,7 @@ class Table:
         """The names of all its branches but main, sorted."""
         return names_after(self.files, f"{self.location}/branch", "branch-")
 
-    def open_version(self, schema_id: int, options: Mapping[str, str] | None = None) -> Table:
+    def open_version(self, schema_id: int, options: Mapping[str, str] | None = None) -> Self:
         """The same table with another version of its schema; `DataLossError` if that is gone.
 
         `options` are dynamic ones.
@@ -144,7 +142,7 @@ class Table:
             )
         return self.with_schema(json.loads(text), options or {})
 
-    def version(self, schema_id: int) -> Table:
+    def version(self, schema_id: int) -> Self:
         """As `open_version`, cached."""
         if schema_id == self.schema_id:
             return self
@@ -152,7 +150,7 @@ class Table:
             self._versions[schema_id] = self.open_version(schema_id)
         return self._versions[schema_id]
 
-    def find_version(self, schema_id: int) -> Table | None:
+    def find_version(self, schema_id: int) -> Self | None:
         """As `version`; None if there is no such version (any more)."""
         try:
             return self.version(schema_id)
@@ -171,15 +169,15 @@ class Table:
             newer, stamp = map(self.files.stamp, paths)
         return None if newer is not None else stamp
 
-    def copy(self, dynamic_options: Mapping[str, str]) -> Table:
+    def copy(self, dynamic_options: Mapping[str, str]) -> Self:
         """The same table with dynamic options, which override its own for this object only."""
         return self.with_schema(self.schema, dynamic_options)
 
-    def with_schema(self, schema: Mapping[str, Any], options: Mapping[str, str]) -> Table:
+    def with_schema(self, schema: Mapping[str, Any], options: Mapping[str, str]) -> Self:
         """The same table with a version of its schema, and with dynamic options."""
         schema = {**schema, "options": {**(schema.get("options") or {}), **options}}
         rust = self.rust.copy_with_resolved_schema(json.dumps(schema))
-        return Table(
+        return type(self)(
             rust, self.database, self.name, self.catalog_options, schema, followed=self.followed
         )
 
@@ -235,7 +233,6 @@ class Table:
             snapshot or 0,
             LISTS[:2],
             lambda rust: self._builder(columns, snapshot, filter, rust=rust).new_scan(),
-            snapshot,
         )
         if in_commit_order:
             return sorted(splits, key=lambda split: SplitFrame.parse(split).folder)
@@ -260,7 +257,6 @@ class Table:
             lambda rust: self._builder(columns, None, None, rust=rust).new_incremental_scan(
                 after, until, mode
             ),
-            after + 1,
         )
 
     def _planned(
@@ -269,11 +265,23 @@ class Table:
         last: int,
         lists: Sequence[str],
         scan: Callable[[Any], Any],
-        snapshot: int | None,
     ) -> list[bytes]:
-        """The splits of a scan of the core, planned on a copy of the metadata if possible."""
+        """The splits of a scan of the core, planned on a copy of the metadata if possible.
+
+        `first` and `last` are 0 for the newest snapshot.
+        """
         copied = mirror.planned(self, first, last, lists, scan)
-        return self._plan(scan(None), snapshot) if copied is None else copied
+        if copied is not None:
+            return copied
+        from_store = scan(None)
+
+        def plan() -> list[bytes]:
+            try:
+                return [split.serialize() for split in from_store.plan().splits()]
+            except rust_core.ERRORS as error:
+                raise read_error(self, error, first or None) from error
+
+        return retried(plan)
 
     def read(
         self,
@@ -423,15 +431,6 @@ class Table:
         if filter is not None:
             builder = builder.with_filter(dict(filter))
         return builder
-
-    def _plan(self, scan: Any, snapshot: int | None) -> list[bytes]:
-        def plan() -> list[bytes]:
-            try:
-                return [split.serialize() for split in scan.plan().splits()]
-            except rust_core.ERRORS as error:
-                raise read_error(self, error, snapshot) from error
-
-        return retried(plan)
 
     def read_schema(
         self, columns: Sequence[str] | None = None, row_kind: bool = False

@@ -13,16 +13,12 @@ docs/decisions/113-pipelines-compact-the-tables-they-read.md says which process 
 `paimon.changelog.invisible_rows` counts the rows that are not visible yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from streamhouse.options import boolean, integer
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_files import SplitFrame
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
 
 VisibleAt = Literal["commit", "compaction", "full-compaction"]
 
@@ -94,11 +90,9 @@ def least_level(options: Mapping[str, str], visible_at: VisibleAt) -> int:
     """The lowest level whose files readers see, if rows become visible at `visible_at`."""
     if visible_at == "commit":
         return 0
-    return 1 if visible_at == "compaction" else top_level(options)
-
-
-def top_level(options: Mapping[str, str]) -> int:
-    """The level to which a full compaction writes."""
+    if visible_at == "compaction":
+        return 1
+    # The level to which a full compaction writes.
     levels = options.get("num-levels")
     if levels is not None:
         return int(levels) - 1

@@ -154,7 +154,9 @@ def read_changes(
 def has_values(table: Table, columns: Sequence[str], splits: Sequence[bytes]) -> bool:
     """Whether files have values of a column; each row is read as it is, before any merge."""
     ids = column_ids(table)
-    for schema_id, group in _by_version([_as_written(split) for split in splits]):
+    # Rows as they were written.
+    frames = [replace(SplitFrame.parse(split), streaming=True) for split in splits]
+    for schema_id, group in _by_version([frame.serialize() for frame in frames]):
         version = table.version(schema_id)
         in_file = {number: name for name, number in column_ids(version).items()}
         names = [in_file[ids[name]] for name in columns if ids[name] in in_file]
@@ -165,11 +167,6 @@ def has_values(table: Table, columns: Sequence[str], splits: Sequence[bytes]) ->
         ):
             return True
     return False
-
-
-def _as_written(split: bytes) -> bytes:
-    """The split with the rows of its files as they were written."""
-    return replace(SplitFrame.parse(split), streaming=True).serialize()
 
 
 def column_ids(table: Table) -> dict[str, int]:

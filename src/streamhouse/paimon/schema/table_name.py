@@ -1,9 +1,8 @@
 """Names of tables: `orders`, its branch `orders$branch_b`, its system table `orders$files`."""
 
-from __future__ import annotations
-
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from streamhouse.errors import TableError
 
@@ -22,7 +21,7 @@ class TableName:
     system: str | None = None
 
     @classmethod
-    def parse(cls, name: str) -> TableName:
+    def parse(cls, name: str) -> Self:
         """From `t`, `t$branch_b`, `t$files` or `t$branch_b$files`; `TableError` for others."""
         table, *rest = name.split("$")
         branch = MAIN
@@ -40,9 +39,9 @@ class TableName:
         """The name of the table or branch, without the system table."""
         return self.table if self.branch == MAIN else f"{self.table}${_BRANCH}{self.branch}"
 
-    def on(self, branch: str) -> TableName:
+    def on(self, branch: str) -> Self:
         """The same name on another branch."""
-        return TableName(self.table, branch, self.system)
+        return replace(self, branch=branch)
 
     def __str__(self) -> str:
         return self.data if self.system is None else f"{self.data}${self.system}"

@@ -83,7 +83,14 @@ def _text_with_nulls(parsed: JsonType) -> str:
 def arrow_type(parsed: JsonType) -> pa.DataType:
     """The Arrow type in which Paimon's Rust core returns a column of this type."""
     if isinstance(parsed, str):
-        return _arrow_atomic(parsed.removesuffix(" NOT NULL"))
+        text = parsed.removesuffix(" NOT NULL")
+        name = base(text)
+        if name == "DECIMAL":
+            return pa.decimal128(digits(text), scale(text))
+        if name == "TIMESTAMP":
+            unit = ("s", "ms", "us", "ns")[(digits(text) + 2) // 3]
+            return pa.timestamp(unit, tz="UTC" if "LOCAL" in text else None)
+        return PLAIN[name]
     kind = parsed["type"].removesuffix(" NOT NULL")
     if kind == "ARRAY":
         return pa.list_(_arrow_field("element", parsed["element"]))
@@ -113,13 +120,3 @@ def precisions(columns: Mapping[str, str]) -> dict[str, int]:
 def _arrow_field(name: str, parsed: JsonType) -> pa.Field:
     text = parsed if isinstance(parsed, str) else parsed["type"]
     return pa.field(name, arrow_type(parsed), nullable=not text.endswith("NOT NULL"))
-
-
-def _arrow_atomic(text: str) -> pa.DataType:
-    name = base(text)
-    if name == "DECIMAL":
-        return pa.decimal128(digits(text), scale(text))
-    if name == "TIMESTAMP":
-        unit = ("s", "ms", "us", "ns")[(digits(text) + 2) // 3]
-        return pa.timestamp(unit, tz="UTC" if "LOCAL" in text else None)
-    return PLAIN[name]

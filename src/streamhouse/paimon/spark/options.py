@@ -1,10 +1,9 @@
 """The options of the Spark data source `paimon`, parsed once."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
@@ -71,7 +70,7 @@ class DataSourceOptions:
         )[1]
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> DataSourceOptions:
+    def parse(cls, options: Mapping[str, str]) -> Self:
         """Parse options, keys in any case; `OptionError` for unknown, missing and wrong ones."""
         values = {key.lower(): value for key, value in options.items()}
         for key in values:

@@ -3,7 +3,7 @@
 import os
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -96,16 +96,24 @@ class _Sink:
     def _table(self) -> Table:
         return Warehouse(self._options.catalog).table(self._options.identifier)
 
-    def _writer(self, user: str, prefix: str) -> TableWriter:
-        return TableWriter(
+    def _write_files(
+        self,
+        rows: Iterable[pa.RecordBatch],
+        user: str,
+        batch: int | None,
+        attempt: str | None = None,
+    ) -> list[bytes]:
+        """Write rows to data files of the table; returns the commit messages."""
+        writer = TableWriter(
             self._options.catalog,
             self._options.identifier,
             user,
-            prefix,
+            file_prefix(user, batch, attempt),
             table_options=self._options.table,
             overwrite=self._overwrite,
             planned=self._planned,
         )
+        return writer.write_all(rows, _BATCH_WRITE if batch is None else batch)
 
     def _write_task(
         self, batches: Iterator[pa.RecordBatch], user: str, batch: int | None, folder: str
@@ -117,8 +125,7 @@ class _Sink:
             files, name = self._files(), f"{partition}-{attempt}"
             staged = stage(files, self._grouping, folder, name, partition, batches)
             return TaskMessage(partition, attempt, staged=staged)
-        writer = self._writer(user, file_prefix(user, batch, attempt))
-        messages = writer.write_all(batches, _BATCH_WRITE if batch is None else batch)
+        messages = self._write_files(batches, user, batch, attempt)
         return TaskMessage(partition, attempt, files=tuple(messages))
 
     def _commit_messages(
@@ -133,16 +140,13 @@ class _Sink:
         # For a small write, one writer is enough, and so one file per bucket.
         by_group = self._grouping is not None and any(result.paths for result in staged)
         groups = range(self._grouping.count) if by_group and self._grouping else (None,)
-        with ThreadPoolExecutor(min(len(groups), os.cpu_count() or 1)) as pool:
-            parts = pool.map(lambda group: self._write_group(staged, group, user, batch), groups)
-            return written + [message for part in parts for message in part]
 
-    def _write_group(
-        self, staged: Sequence[Staged], group: int | None, user: str, batch: int | None
-    ) -> list[bytes]:
-        writer = self._writer(user, file_prefix(user, batch))
-        rows = staged_rows(self._files(), self._grouping, staged, group)
-        return writer.write_all(rows, _BATCH_WRITE if batch is None else batch)
+        def write_group(group: int | None) -> list[bytes]:
+            rows = staged_rows(self._files(), self._grouping, staged, group)
+            return self._write_files(rows, user, batch)
+
+        with ThreadPoolExecutor(min(len(groups), os.cpu_count() or 1)) as pool:
+            return written + [message for part in pool.map(write_group, groups) for message in part]
 
     def _files(self) -> Files:
         return files_of(self._location, self._options.catalog)

@@ -1,12 +1,10 @@
 """Stages rows for the writers of a primary-key table: a few inline, many in files by group."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -108,7 +106,7 @@ class _GroupFiles:
     def _path(self, group: int) -> str:
         return f"{self._stem}-{group}.arrows"
 
-    def __enter__(self) -> _GroupFiles:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

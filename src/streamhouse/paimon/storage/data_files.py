@@ -16,7 +16,6 @@ import pyarrow as pa
 from streamhouse.paimon.storage.files import Files
 from streamhouse.paimon.storage.split_files import (
     SplitFile,
-    SplitFrame,
     file_rows,
     integer,
     variable,
@@ -55,10 +54,6 @@ class NewFiles:
     def bucket_id(self) -> tuple[bytes, int]:
         """The serialised partition, and the bucket."""
         return self.partition, self.bucket
-
-    def split(self, file: SplitFile, folder: str) -> SplitFrame:
-        """A streaming split of one file in `folder`, which gives its rows as they were written."""
-        return SplitFrame.written(self.partition, self.bucket, self.total_buckets, folder, file)
 
 
 def data_files(files: Files, folder: str) -> Iterator[tuple[str, str]]:

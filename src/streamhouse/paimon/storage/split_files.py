@@ -5,11 +5,10 @@ share. pypaimon is not used here: importing it takes half a second, and its deco
 that it does not know. This module keeps the bytes of each file's metadata as they are.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from streamhouse.errors import StreamhouseError
 
@@ -119,7 +118,7 @@ class SplitFrame:
     raw: bool
 
     @classmethod
-    def parse(cls, split: bytes) -> SplitFrame:
+    def parse(cls, split: bytes) -> Self:
         """Parse the bytes of `Split.serialize()`; `StreamhouseError` for an unknown format."""
         magic, version, kind, split_magic, split_version, *_ = _HEAD.unpack_from(split)
         is_split = (magic, version, kind, split_magic) == (
@@ -160,7 +159,7 @@ class SplitFrame:
         total_buckets: int | None,
         folder: str,
         file: SplitFile,
-    ) -> SplitFrame:
+    ) -> Self:
         """A streaming split of one file in `folder`, which gives its rows as they were written."""
         path = folder.encode()
         head = [
@@ -209,18 +208,19 @@ class SplitFrame:
         parts.append(bytes([self.streaming, self.raw]))
         return b"".join(parts)
 
-    def moved(self, folder: str) -> SplitFrame:
-        """The same split with its files in another folder."""
+    def moved(self, old: str, new: str) -> Self:
+        """The same split with its files below the folder `new` instead of `old`."""
+        folder = self.folder.replace(old, new, 1)
         at, path = _bucket_at(self.head) + _INT.size, folder.encode()
         _, end = _folder(self.head, at)
         head = self.head[:at] + _SHORT.pack(len(path)) + path + self.head[end:]
         return replace(self, head=head, folder=folder)
 
-    def only(self, predicate: Callable[[SplitFile], bool]) -> SplitFrame:
+    def only(self, predicate: Callable[[SplitFile], bool]) -> Self:
         """The same split with only the files for which `predicate` is true."""
         return replace(self, files=tuple(file for file in self.files if predicate(file)))
 
-    def each_written(self) -> list[SplitFrame]:
+    def each_written(self) -> list[Self]:
         """A streaming split for each file, without its deletion vector; the oldest file first."""
         return [
             replace(
@@ -233,7 +233,7 @@ class SplitFrame:
             for file in sorted(self.files, key=lambda file: file.min_sequence)
         ]
 
-    def on_levels(self, *levels: int) -> SplitFrame:
+    def on_levels(self, *levels: int) -> Self:
         """The same split with the files of some levels."""
         return self.only(lambda file: file.level in levels)
 

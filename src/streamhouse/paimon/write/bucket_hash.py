@@ -5,11 +5,9 @@ values, all in four-byte words. This module never builds the rows: it hashes one
 for all rows at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -197,7 +195,7 @@ class _Texts:
     sizes: Longs
 
     @classmethod
-    def of(cls, array: pa.Array, nulls: Any) -> _Texts:
+    def of(cls, array: pa.Array, nulls: Any) -> Self:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):

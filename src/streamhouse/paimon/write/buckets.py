@@ -1,10 +1,8 @@
 """Splits rows of a primary-key table by bucket into groups that can be written in parallel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +42,7 @@ class BucketGroups:
     count: int
 
     @classmethod
-    def of(cls, table: Table) -> BucketGroups | None:
+    def of(cls, table: Table) -> Self | None:
         """The grouping of a table; None if its rows cannot be grouped.
 
         So it is with one bucket, a `bucket` below 0, a bucket function other than the default, and

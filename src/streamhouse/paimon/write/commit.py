@@ -18,7 +18,7 @@ from streamhouse.paimon.storage.metadata_mirror.commit import commit_in_copy
 from streamhouse.paimon.storage.metadata_mirror.folder import object_store_parts
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
-from streamhouse.paimon.write.merge_rules.sum_limits import SumLimits, check_overwritten_sums
+from streamhouse.paimon.write.merge_rules.sum_limits import SumLimits
 from streamhouse.paimon.write.table_writer import overwrite_builder, writable, write_error
 from streamhouse.sql.plan import AsOf
 
@@ -245,7 +245,7 @@ def overwrite_table(
     commit = builder.new_commit()
     commit_messages = [CommitMessage.deserialize(message) for message in messages]
     try:
-        check_overwritten_sums(table, messages)
+        SumLimits(table, table, alone=True).check(messages)
     except TableError:
         commit.abort(commit_messages)
         raise

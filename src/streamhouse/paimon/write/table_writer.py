@@ -19,10 +19,7 @@ from streamhouse.paimon.storage.metadata_mirror.write import MirroredWrite
 from streamhouse.paimon.storage.object_store.store_retries import is_temporary
 from streamhouse.paimon.write.merge_rules.merged_elements import MergedElements
 from streamhouse.paimon.write.merge_rules.remove_record_on_delete import removals_without_values
-from streamhouse.paimon.write.merge_rules.retraction_file_split import (
-    SeparateFiles,
-    needs_separate_files,
-)
+from streamhouse.paimon.write.merge_rules.retraction_file_split import SeparateFiles
 from streamhouse.paimon.write.merge_rules.sum_columns import ProductColumns
 from streamhouse.paimon.write.merge_rules.sum_limits import AddedRows
 from streamhouse.paimon.write.merge_rules.unaccepted_retractions import (
@@ -30,7 +27,6 @@ from streamhouse.paimon.write.merge_rules.unaccepted_retractions import (
     RetractionFilter,
     check_moves,
     check_overwrite,
-    filters_retractions,
     must_drop_before_images,
     takes_upserts,
 )
@@ -132,10 +128,13 @@ class TableWriter:
         if overwrite:
             check_overwrite(table, write_options, partition)
         self._orc = OrcValues(table) if may_hold_orc(write_options) else None
-        drops_before_images = takes_upserts(table) or must_drop_before_images(table)
+        upserts = takes_upserts(table)
+        drops_before_images = upserts or must_drop_before_images(table)
         self._before_images = BeforeImageFilter(self._table) if drops_before_images else None
-        self._retractions = RetractionFilter(self._table) if filters_retractions(table) else None
-        self._separate = SeparateFiles(self._table) if needs_separate_files(table) else None
+        filters = upserts or table.crosses_partitions
+        self._retractions = RetractionFilter(self._table) if filters else None
+        separate = SeparateFiles(self._table)
+        self._separate = separate if separate.needed else None
         self._products = ProductColumns(table)
         self._elements = MergedElements(table)
         self._removes_records = removes_records(table.options)

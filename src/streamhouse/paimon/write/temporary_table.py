@@ -31,7 +31,6 @@ class TemporaryTable:
 
     def __init__(self, like: Table, options: Mapping[str, str] = MappingProxyType({})) -> None:
         self._like, self._options = like, options
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-scratch-")
@@ -54,8 +53,7 @@ class TemporaryTable:
 
     def __exit__(self, *_: object) -> None:
         self._writer.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._folder.cleanup()
 
     def write(self, rows: pa.Table) -> None:
         """Write rows in order: the table's columns by position, and `rowkind` if there is one."""

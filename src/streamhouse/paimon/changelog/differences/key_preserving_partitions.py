@@ -35,8 +35,8 @@ class BucketPart:
         if self.count > 1:
             return self._share(old, self.old), self._share(new, self.new)
         return (
-            read_rows(old, _names(old), self.old, written_keys(new, self.new)),
-            read_rows(new, _names(new), self.new, None),
+            read_rows(old, old.arrow_schema.names, self.old, written_keys(new, self.new)),
+            read_rows(new, new.arrow_schema.names, self.new, None),
         )
 
     def _share(self, table: Table, splits: Sequence[bytes]) -> pa.Table:
@@ -49,9 +49,7 @@ class BucketPart:
         return pa.Table.from_batches([batch.cast(schema) for batch in kept], schema=schema)
 
 
-def parts(
-    old: Table, snapshot: int | None, new: Table, most_rows: int = MOST_ROWS
-) -> Iterator[BucketPart]:
+def parts(old: Table, snapshot: int | None, new: Table) -> Iterator[BucketPart]:
     """The parts in which `new` has rows, with the rows of `old` at `snapshot` (None: no rows)."""
     before: dict[str, list[bytes]] = {}
     for split in old.splits(snapshot) if snapshot is not None else ():
@@ -62,7 +60,7 @@ def parts(
     for folder in sorted(after):
         old_splits, new_splits = tuple(before.get(folder, ())), tuple(after[folder])
         largest = max(row_count(old_splits), row_count(new_splits))
-        count = -(-largest // most_rows) or 1
+        count = -(-largest // MOST_ROWS) or 1
         for number in range(count):
             yield BucketPart(old_splits, new_splits, number, count)
 
@@ -71,7 +69,3 @@ def _bucket_path(table: Table, split: bytes) -> str:
     """The partition and bucket of a split, as a path below the table's folder."""
     folder = SplitFrame.parse(split).folder.rstrip("/").split("/")
     return "/".join(folder[-1 - len(table.partition_keys) :])
-
-
-def _names(table: Table) -> list[str]:
-    return [column.name for column in table.columns]

@@ -94,7 +94,8 @@ def _expired(jvm: Any, java: Any, before: Any) -> list[Any]:
     pattern, formatter = options.partitionTimestampPattern(), options.partitionTimestampFormatter()
     by_option = extractor(pattern, formatter)
     # The text of a DATE or TIMESTAMP has a form of its own.
-    typed = _has_times(java)
+    kinds = [str(kind) for kind in java.store().partitionType().getFieldTypes()]
+    typed = any(kind.startswith(("DATE", "TIMESTAMP")) for kind in kinds)
     extractors = [by_option, extractor(pattern, None)] if typed else [by_option]
     found = []
     for entry in scan.readPartitionEntries():
@@ -102,11 +103,6 @@ def _expired(jvm: Any, java: Any, before: Any) -> list[Any]:
         if time is not None and before.isAfter(time):
             found.append(entry)
     return found
-
-
-def _has_times(java: Any) -> bool:
-    kinds = [str(kind) for kind in java.store().partitionType().getFieldTypes()]
-    return any(kind.startswith(("DATE", "TIMESTAMP")) for kind in kinds)
 
 
 def _time_of(spec: Spec, extractors: Sequence[Any]) -> Any | None:

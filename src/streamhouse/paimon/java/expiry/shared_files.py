@@ -18,11 +18,6 @@ _NO_FILES = "/nonexistent/streamhouse"
 _BRANCH, _FALLBACK = "branch", "scan.fallback-branch"
 
 
-def has_branches(java: Any) -> bool:
-    """Whether a Java table is a branch, or has one."""
-    return not java.branchManager().branches().isEmpty()
-
-
 def expire_snapshots(jvm: Any, java: Any) -> int:
     """Expire snapshots as the table's options say; returns how many."""
     with _deleting(jvm, java) as store:
@@ -93,7 +88,7 @@ def orphan_files(jvm: Any, java: Any, before_ms: int, delete: bool = False) -> l
 @contextmanager
 def _deleting(jvm: Any, java: Any) -> Iterator[Any]:
     """The store whose `new…Deletion` a step takes; then deletes what no branch needs any more."""
-    if not has_branches(java):
+    if java.branchManager().branches().isEmpty():
         yield java.store()
         return
     begun_ms = int(time.time() * 1000)
@@ -107,7 +102,7 @@ def _deleting(jvm: Any, java: Any) -> Iterator[Any]:
 def _store_without_files(jvm: Any, java: Any) -> Any:
     """The table's store in a folder that does not exist, where deletions find no file."""
     paimon = jvm.org.apache.paimon
-    options = {**dict(java.options())}
+    options = dict(java.options())
     for key in ("path", _BRANCH, _FALLBACK):
         options.pop(key, None)
     table = paimon.table.FileStoreTableFactory.createWithoutFallbackBranch(

@@ -6,10 +6,9 @@ value of each ROW outside arrays and maps, so the reader returns it correctly. R
 and maps cannot be read correctly, and are refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
 
@@ -27,7 +26,7 @@ class RowColumns:
     many: frozenset[str]
 
     @classmethod
-    def of(cls, schema: pa.Schema) -> RowColumns:
+    def of(cls, schema: pa.Schema) -> Self:
         single = frozenset(field.name for field in schema if _may_be_null(field, False))
         many = frozenset(field.name for field in schema if _may_be_null(field, True))
         return cls(single, many)

@@ -48,12 +48,6 @@ def computed_of(options: Mapping[str, str]) -> tuple[ComputedColumn, ...]:
     )
 
 
-def watermark_of(options: Mapping[str, str]) -> Watermark | None:
-    """The watermark that a table's options define."""
-    column, expression = options.get(TIME_OPTION), options.get(EXPRESSION_OPTION)
-    return None if column is None or expression is None else Watermark(column, expression)
-
-
 def declared_names(columns: Sequence[Column], options: Mapping[str, str]) -> list[str]:
     """The names of a table's columns, stored and computed, in the order of their declaration."""
     info = TableInfo((), tuple(columns), computed_of(options))
@@ -77,7 +71,9 @@ def placed(options: Mapping[str, str], order: Sequence[str]) -> dict[str, str | 
 
 def stored_table(name: Name, table: Table | SystemTable) -> TableInfo:
     """The record of a stored table for the analysis of queries."""
-    computed, watermark = computed_of(table.options), watermark_of(table.options)
+    computed = computed_of(table.options)
+    column, expression = table.options.get(TIME_OPTION), table.options.get(EXPRESSION_OPTION)
+    watermark = None if column is None or expression is None else Watermark(column, expression)
     own = options_of(computed, watermark)
     info = TableInfo(
         name, tuple(table.columns), computed, tuple(table.primary_key), tuple(table.partition_keys),

@@ -1,6 +1,7 @@
 """A table's columns, keys and options, as the rules of this package read them."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,7 +27,11 @@ class DeclaredSchema:
     @cached_property
     def types(self) -> dict[str, types.JsonType]:
         """The types of the columns in Paimon's JSON form; without those that are no types."""
-        return {name: types.parse(text) for name, text in self.columns if _is_type(text)}
+        parsed = {}
+        for name, text in self.columns:
+            with suppress(TableError):
+                parsed[name] = types.parse(text)
+        return parsed
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -63,11 +68,3 @@ def root(parsed: Any) -> str:
     """The name of a type in Paimon's JSON form, without its sizes."""
     text = parsed if isinstance(parsed, str) else parsed["type"]
     return str(text).partition("(")[0].removesuffix(" NOT NULL")
-
-
-def _is_type(text: str) -> bool:
-    try:
-        types.parse(text)
-    except TableError:
-        return False
-    return True

@@ -35,7 +35,7 @@ def fetched(table: Table, splits: Sequence[bytes]) -> Iterator[tuple[Any, Sequen
     with borrowed(table) as folder:
         root = f"{table.root}/"
         paths = {path.removeprefix(root) for frame in frames for path in frame.paths()}
-        moved = [frame.moved(frame.folder.replace(table.root, folder.path, 1)) for frame in frames]
+        moved = [frame.moved(table.root, folder.path) for frame in frames]
         try:
             folder.fetch(sorted(paths))
         except FileNotFoundError:
@@ -79,10 +79,7 @@ def planned(
             if any(frame.vectors for frame in frames):
                 # They have the paths of deletion vectors.
                 return None
-            return [
-                frame.moved(frame.folder.replace(folder.path, root, 1)).serialize()
-                for frame in frames
-            ]
+            return [frame.moved(folder.path, root).serialize() for frame in frames]
     except ERRORS as error:
         _LOG.info("%s: the core plans by the store itself: %s", root, error)
         return None

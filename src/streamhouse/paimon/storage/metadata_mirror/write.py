@@ -84,34 +84,28 @@ class MirroredWrite:
             self.close()
             return None
         self.rows = []
-        self._upload()
+        assert self._folder is not None
+        names = sorted(self._folder.names() - self._before)
+        self._folder.upload(names)
+        self._folder.delete(names)
         return messages
 
     def _open(self) -> bool:
         """Open the core's writer on a local folder; False if the table has no snapshot to hold."""
         table = self._table
         folder = self._resources.enter_context(borrowed(table))
-        if table.bucket > 0 and not self._hold_newest(folder):
-            return False
+        if table.bucket > 0:
+            if not self._commutes:
+                # It also probes for newer ones.
+                table.snapshots.verify()
+            newest = table.snapshots.latest_id(_RECENT_S)
+            if newest is None or not folder.hold(newest, newest):
+                return False
         folder.delete([name for name in folder.names() if not name.startswith("manifest/")])
         builder = folder.open(table.schema).new_stream_write_builder()
         self._writer = builder.with_commit_user(self._user).new_write()
         self._folder, self._before = folder, folder.names()
         return True
-
-    def _hold_newest(self, folder: MirrorFolder) -> bool:
-        snapshots = self._table.snapshots
-        if not self._commutes:
-            # It also probes for newer ones.
-            snapshots.verify()
-        newest = snapshots.latest_id(_RECENT_S)
-        return newest is not None and folder.hold(newest, newest)
-
-    def _upload(self) -> None:
-        assert self._folder is not None
-        names = sorted(self._folder.names() - self._before)
-        self._folder.upload(names)
-        self._folder.delete(names)
 
     def close(self) -> None:
         """Free what is held."""

@@ -161,14 +161,17 @@ def plain_status(error: Exception) -> int:
 
 
 def _code(error: Exception) -> str:
-    response = getattr(error, "response", None) or {}
-    return str(response.get("Error", {}).get("Code", ""))
+    return str(_response(error).get("Error", {}).get("Code", ""))
+
+
+def _response(error: Exception) -> Mapping[str, Any]:
+    """The store's answer to a failed request; empty if there was none."""
+    return getattr(error, "response", None) or {}
 
 
 def _region_of_answer(error: Exception) -> str:
     """The bucket's region, by the store; answers to HEAD requests have no other reason."""
-    response = getattr(error, "response", None) or {}
-    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    headers = _response(error).get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return str(headers.get("x-amz-bucket-region", ""))
 
 
@@ -198,8 +201,7 @@ def _redirected(options: Mapping[str, str]) -> str:
 
 def _is_final(error: Exception) -> bool:
     """Whether a later attempt fails, too: a request that the store understood and refused."""
-    response = getattr(error, "response", None) or {}
-    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    status = int(_response(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     return 400 <= status < 500 or "Credentials" in type(error).__name__
 
 

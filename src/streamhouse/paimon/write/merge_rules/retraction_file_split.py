@@ -13,8 +13,6 @@
 Rows for which this matters go into later files of the same commit.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -45,20 +43,6 @@ def _loses_removals(table: Table) -> bool:
     )
 
 
-def needs_separate_files(table: Table) -> bool:
-    """Whether rows of a key may have to go into several files."""
-    return (
-        _loses_removals(table)
-        or removes_records(table.options)
-        or bool(nulling_columns(table.options, _columns(table)))
-        or bool(collecting_columns(table.options, _columns(table)))
-    )
-
-
-def _columns(table: Table) -> list[str]:
-    return [name for name in table.arrow_schema.names if name not in table.primary_key]
-
-
 @dataclass
 class _Written:
     """The rows of one key in the current files.
@@ -79,6 +63,31 @@ class _Written:
         return not self.nulled or self.rows == 1
 
 
+class _Rows:
+    """The columns of a batch that decide which rows can be in one file."""
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        nulling: Sequence[str],
+        collecting: Sequence[str],
+        sequence: Sequence[str],
+    ) -> None:
+        names = batch.schema.names
+        self.kinds: list[str] = batch.column(ROW_KIND).to_pylist()
+        self.values = {name: batch.column(name).to_pylist() for name in nulling if name in names}
+        retracted = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(_RETRACTIONS))
+        self.alone = as_mask(retracted) & _any_valid(batch, collecting)
+        """The retractions that must be the only row of their key in a file."""
+        self._sequences = [
+            batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
+            for name in sequence
+        ]
+
+    def sequence(self, number: int) -> _Key:
+        return tuple(column[number] for column in self._sequences)
+
+
 class SeparateFiles:
     """Holds back rows that must not be in one file with earlier rows of their key."""
 
@@ -86,8 +95,13 @@ class SeparateFiles:
         self._keys = list(table.primary_key)
         self._first_kinds = _RETRACTIONS if _loses_removals(table) else ()
         self._removing_kinds = ("-D",) if removes_records(table.options) else ()
-        self._nulling = nulling_columns(table.options, _columns(table))
-        self._collecting = collecting_columns(table.options, _columns(table))
+        columns = [name for name in table.arrow_schema.names if name not in self._keys]
+        self._nulling = nulling_columns(table.options, columns)
+        self._collecting = collecting_columns(table.options, columns)
+        self.needed = bool(
+            self._first_kinds or self._removing_kinds or self._nulling or self._collecting
+        )
+        """Whether rows of a key may have to go into several files."""
         self._sequence = [*sequence_fields(table.options), *group_sequence_fields(table.options)]
         self._descending = "descending" in table.options.get("sequence.field.sort-order", "")
         self._held: list[pa.RecordBatch] = []
@@ -204,31 +218,6 @@ class SeparateFiles:
         if self._sequence and (self._descending or None in sequence or None in than):
             return False
         return all(mine >= other for mine, other in zip(sequence, than, strict=True))
-
-
-class _Rows:
-    """The columns of a batch that decide which rows can be in one file."""
-
-    def __init__(
-        self,
-        batch: pa.RecordBatch,
-        nulling: Sequence[str],
-        collecting: Sequence[str],
-        sequence: Sequence[str],
-    ) -> None:
-        names = batch.schema.names
-        self.kinds: list[str] = batch.column(ROW_KIND).to_pylist()
-        self.values = {name: batch.column(name).to_pylist() for name in nulling if name in names}
-        retracted = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(_RETRACTIONS))
-        self.alone = as_mask(retracted) & _any_valid(batch, collecting)
-        """The retractions that must be the only row of their key in a file."""
-        self._sequences = [
-            batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
-            for name in sequence
-        ]
-
-    def sequence(self, number: int) -> _Key:
-        return tuple(column[number] for column in self._sequences)
 
 
 def _by_key(batch: pa.RecordBatch, keys: Sequence[str]) -> dict[_Key, list[int]]:

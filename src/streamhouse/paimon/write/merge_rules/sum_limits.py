@@ -89,16 +89,11 @@ class AddedRows:
             check_sum(self._table, name, key, [int(before), *values], limit)
 
 
-def check_overwritten_sums(table: Table, messages: Sequence[bytes]) -> None:
-    """Raise `TableError` if the files of an overwrite have a sum that exceeds its type."""
-    SumLimits(table, table, alone=True).check(messages)
-
-
 class SumLimits:
     """Checks the commits of one committer to a table.
 
     `written` is the table with its writers' options: its splits include files that readers do not
-    see yet. `alone` ignores the rows that the table has.
+    see yet. `alone` ignores the rows that the table has, as an overwrite replaces them.
     """
 
     def __init__(self, table: Table, written: Table, alone: bool = False) -> None:
@@ -213,7 +208,9 @@ class SumLimits:
         written: dict[BucketId, list[bytes]] = defaultdict(list)
         for message in new:
             written[message.bucket_id] += [
-                message.split(file, folders.get(file.name, "")).serialize()
+                SplitFrame.written(
+                    *message.bucket_id, message.total_buckets, folders.get(file.name, ""), file
+                ).serialize()
                 for file in message.files
             ]
         for bucket_id, added in written.items():

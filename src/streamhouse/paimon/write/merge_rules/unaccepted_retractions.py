@@ -95,15 +95,6 @@ def takes_upserts(table: Table) -> bool:
     return not (options.get("changelog-producer") == "input" and group_sequence_fields(options))
 
 
-def filters_retractions(table: Table) -> bool:
-    """Whether rows go through `RetractionFilter` before they are written.
-
-    Where keys cross partitions, the Rust core accepts no row kinds: it removes a key's row in the
-    other partition itself.
-    """
-    return table.crosses_partitions or takes_upserts(table)
-
-
 def check_moves(table: Table) -> None:
     """Raise `TableError` if a row that moves to another partition would stay in its old one."""
     if bucket_options.leaves_moved_rows(table.primary_key, table.partition_keys, table.options):
@@ -143,7 +134,11 @@ def check_overwrite(
 
 
 class RetractionFilter:
-    """Drops retractions from batches, or turns them into rows that the table accepts."""
+    """Drops retractions from batches, or turns them into rows that the table accepts.
+
+    Where keys cross partitions, the Rust core accepts no row kinds: it removes a key's row in the
+    other partition itself.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
