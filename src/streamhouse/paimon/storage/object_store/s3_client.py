@@ -182,13 +182,15 @@ def explained(location: str, options: Mapping[str, str]) -> Iterator[None]:
 
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, RecursionError) as error:
+        # To a redirect botocore reacts by a request for the bucket's region, redirected as well. If
+        # that ends within the HTTP client, botocore raises an error of its own.
+        cause = error.kwargs.get("error") if isinstance(error, BotoCoreError) else error
+        if isinstance(cause, RecursionError):
+            raise StreamhouseError(_redirected(options)) from None
         text = _explanation(error, location, options)
         kind = StreamhouseError if _is_final(error) else StoreError
         raise kind(text) from None
-    except RecursionError:
-        # To a redirect botocore reacts by a request for the bucket's region, redirected as well.
-        raise StreamhouseError(_redirected(options)) from None
 
 
 def _redirected(options: Mapping[str, str]) -> str:
