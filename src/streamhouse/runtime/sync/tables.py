@@ -13,7 +13,6 @@ from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTab
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     check_parents,
     parent_needed,
-    unfollowed,
 )
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
@@ -195,10 +194,10 @@ class SyncTables:
         while True:
             usable = {*known, *(name for name, table in tables.items() if table.definition)}
             refused = {
-                names: replace(table, definition=None, reason=parent_needed(table.full_name, key))
+                names: replace(table, definition=None, reason=reason)
                 for names, table in tables.items()
-                if table.definition is not None
-                and (key := unfollowed(table.definition.foreign_keys, usable)) is not None
+                if (definition := table.definition) is not None
+                and (reason := parent_needed(table.full_name, definition.foreign_keys, usable))
             }
             if not refused:
                 return list(tables.values())
