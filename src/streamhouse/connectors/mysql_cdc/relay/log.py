@@ -232,8 +232,7 @@ class _EventSelection:
 
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The followed tables that the event at bytes `at` to `end` concerns; empty: none."""
-        if self.altered:
-            self.altered = _NONE
+        self.altered = _NONE
         if kind in ROWS or kind == PARTIAL_UPDATE:
             return self._by_table_id.get(table_id(data, at), _NONE)
         if kind == TABLE_MAP:

@@ -300,15 +300,14 @@ class Relays:
             if options.relay_bytes and options.startup_mode != "snapshot":
                 groups.setdefault(_LOGIN(options), []).append((source, options))
         for group in groups.values():
-            self.start_relay([source for source, _ in group], [options for _, options in group])
+            self.start_relay(group)
 
     def step(self) -> None:
         """Raise the error of a relay, if any; let relays drop events that no query needs."""
         for relay, resumed in self._running:
             relay.check()
-            positions = [one.now() for one in resumed]
-            known = [position for position in positions if position is not None]
-            relay.needed_from(min(known) if len(known) == len(positions) else None)
+            known = [position for one in resumed if (position := one.now()) is not None]
+            relay.needed_from(min(known) if len(known) == len(resumed) else None)
 
     def close(self) -> None:
         """Stop all relays and remove their logs."""
@@ -321,47 +320,44 @@ class Relays:
         for relay, _ in self._running:
             relay.follow(tables)
 
-    def start_relay(
-        self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
-    ) -> None:
-        """Start the relay of sources with these options, which name one server."""
+    def start_relay(self, sources: Sequence[tuple[SharingSource, MySqlOptions]]) -> None:
+        """Start the relay of sources with their options, which name one server."""
+        first, options = sources[0]
+        resumes = all(source.last_offset for source, _ in sources)
         # One connection waits for the server; all others follow once it has succeeded.
-        with closing(
-            start_session(options[0], all(source.last_offset for source in sources))
-        ) as session:
-            resumed = _resumed(session, sources, options)
-        tables = {
-            table: None
-            for source, given in zip(sources, options, strict=True)
-            for table in self._tables_of(given, source.last_offset)
-        }
+        with closing(start_session(options, resumes)) as session:
+            resumed = _resumed(session, sources)
+        tables = dict.fromkeys(
+            table for source, own in sources for table in self._tables_of(own, source.last_offset)
+        )
         gtids = {one.position: one.gtids for one in resumed if one.position and one.gtids}
-        root, held = sources[0].checkpoint_path.parent / FOLDER, ExitStack()
+        root, held = first.checkpoint_path.parent / FOLDER, ExitStack()
         root.mkdir(parents=True, exist_ok=True)
         # Removed with the relay, or after this process has died.
         folder = Path(held.enter_context(work_folder("log-", str(root))))
         relay = Relay(
-            options[0],
+            options,
             list(tables),
             folder,
             [one.position for one in resumed],
-            max(of_source.relay_bytes for of_source in options),
+            max(own.relay_bytes for _, own in sources),
             gtids,
             held,
         )
         self._running.append((relay, resumed))
         relay.start()
-        for source in sources:
+        for source, _ in sources:
             source.use_shared(folder)
 
 
 def _resumed(
-    session: Session, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
+    session: Session, sources: Sequence[tuple[SharingSource, MySqlOptions]]
 ) -> list[_Resumed]:
     """Where the sources resume or begin."""
-    binlog = BinlogInspector(session, options[0], check_server(session, options[0]))
+    options = sources[0][1]
+    binlog = BinlogInspector(session, options, check_server(session, options))
     found = []
-    for source, own in zip(sources, options, strict=True):
+    for source, own in sources:
         last = source.last_offset
         position, state = _startup_position(last, own), from_json(BinlogState, last)
         moved = position_on_other_server(binlog, state, own.name)
