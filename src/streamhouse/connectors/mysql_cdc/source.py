@@ -200,9 +200,8 @@ class MySqlSource(Source):
 
     def finished(self, offset: Offset) -> bool:
         progress = DatabaseProgress.from_offset(offset)
-        if self._options.startup_mode != "snapshot" or progress is None:
-            return False
-        return not progress.snapshot
+        ends = self._options.startup_mode == "snapshot"
+        return ends and progress is not None and not progress.snapshot
 
     def caught_up(self, offset: Offset) -> bool:
         """Whether the server has no change of the tables after `offset`; driver only."""

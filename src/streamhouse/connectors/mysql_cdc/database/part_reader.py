@@ -229,9 +229,7 @@ def _merged(
     """One batch of batches with the same columns, and its rows' numbers, sorted."""
     numbers = np.concatenate([np.asarray(own, dtype=np.int64) for _, own in batches])
     order = np.argsort(numbers)
-    rows = (
-        batches[0][0] if len(batches) == 1 else pa.concat_batches([batch for batch, _ in batches])
-    )
+    rows = pa.concat_batches([batch for batch, _ in batches])
     return rows.take(pa.array(order)), numbers[order]
 
 

@@ -216,7 +216,12 @@ class ChunkReader:
             self._connections.snapshot = connect(self._captured.options)
         connection = self._connections.snapshot
         self._await_visible(connection, time.monotonic() + _VISIBLE_SECONDS)
-        statement, arguments = self._statement(chunk)
+        key = self._captured.table.key
+        columns = ", ".join(
+            key_select(column) if column in key else column.select
+            for column in self._captured.columns
+        )
+        statement, arguments = chunk_select(self._captured, escaped(columns), chunk)
         # From here on, no statement can alter the table until the transaction ends.
         run(connection, chunk_select(self._captured, "1", Chunk(None, None), "LIMIT 0")[0])
         pieces: Iterable[Columns] = stream_columns(connection, statement, arguments)
@@ -246,14 +251,6 @@ class ChunkReader:
             self._changed_keys = KeySet(self._keys.table(list(self._rows_at_position)))
         mask = self._changed_keys.mask(self._keys.selected([rows[at] for at in self._key_at]))
         return [column.filter(pa.array(~mask)) for column in rows] if mask.any() else rows
-
-    def _statement(self, chunk: Chunk) -> tuple[str, list[Any]]:
-        key = self._captured.table.key
-        columns = ", ".join(
-            key_select(column) if column in key else column.select
-            for column in self._captured.columns
-        )
-        return chunk_select(self._captured, escaped(columns), chunk)
 
     def _await_visible(self, connection: pymysql.Connection[Any], deadline: float) -> None:
         """Start a transaction whose SELECTs see all commits up to the position.
