@@ -107,9 +107,7 @@ def test_the_relay_log_waits_for_queries_that_are_all_behind(
             f"ON DUPLICATE KEY UPDATE n = {number}, note = REPEAT('y', 2000)"
         )
         change(database, number, 5)
-    relay = database.relay(
-        tmp_path, "t", resume_positions=[start], most_bytes=MOST_BYTES, all_known=True
-    )
+    relay = database.relay(tmp_path, "t", resume_positions=[start], most_bytes=MOST_BYTES)
     source = database.source("t", relay=tmp_path)
     view = log_view(tmp_path)
     assert view is not None and view.begin() == start

@@ -82,9 +82,9 @@ class Reader:
         self._relay_folder = folder / str(self._relays)
         self._relay_folder.mkdir()
         known = "file" in self.offset and self._chance.random() < 0.7
-        resume = [BinlogPosition(self.offset["file"], self.offset["pos"])] if known else []
+        resume = BinlogPosition(self.offset["file"], self.offset["pos"]) if known else None
         self._relay = self._database.relay(
-            self._relay_folder, "t", resume_positions=resume, most_bytes=40_000
+            self._relay_folder, "t", resume_positions=[resume, None], most_bytes=40_000
         )
 
 

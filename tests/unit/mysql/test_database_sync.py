@@ -21,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView, UnreadChanges
 from streamhouse.errors import TableError
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogState
-from streamhouse.mysql.table import TableDefinition, check_logged
+from streamhouse.mysql.table import Server, TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.runtime.sync import planner as planner_module
 from streamhouse.runtime.sync.planner import SyncPlanner
@@ -192,9 +192,8 @@ def test_a_complete_relay_log_drops_nothing_that_is_needed(tmp_path: Path) -> No
 
 
 def test_a_relay_log_follows_more_tables(tmp_path: Path) -> None:
-    log = RelayLog(tmp_path, [("shop", "a")], at(4), 1000)
+    log = RelayLog(tmp_path, [("shop", "a")], at(4), 1000, Server(True, ""))
     log.follow([("shop", "b")])
-    log._join()
     log.close()
     assert set(log.state.changed) == {"shop.a", "shop.b"}
     view = RelayView(tmp_path)

@@ -15,8 +15,6 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     XID,
     PositionTracker,
 )
-from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
-from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.relay import files
 from streamhouse.connectors.mysql_cdc.relay.files import (
     FrameReader,
@@ -27,11 +25,15 @@ from streamhouse.connectors.mysql_cdc.relay.files import (
 )
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
+from streamhouse.mysql import table
+from streamhouse.mysql.options import parse
 from streamhouse.mysql.position import BinlogPosition
 
 FILE = "binlog.000001"
 SHOP = ("shop", "orders")
 INSERT = 30
+NAMES = {"database-name": "shop", "table-name": "orders"}
+OPTIONS = parse({"hostname": "localhost", "username": "reader", "password": "secret", **NAMES})
 
 
 class Server:
@@ -83,14 +85,11 @@ def view(tmp_path: Path) -> RelayView:
     return RelayView(tmp_path)
 
 
-def unread(committed: Committed, before: BinlogPosition) -> TransactionBuffer:
-    raise AssertionError("everything is known")
-
-
 def connected(folder: Path, most_bytes: int = 1 << 20) -> tuple[Server, RelayLog]:
     """A server, and a log that is connected to it."""
-    server, made = Server(), RelayLog(folder, [SHOP], BinlogPosition(FILE, 4), most_bytes)
-    made.connect(server.track, "MySQL", unread)
+    server, start = Server(), BinlogPosition(FILE, 4)
+    made = RelayLog(folder, [SHOP], start, most_bytes, table.Server(True, ""))
+    made.connect(server.track, OPTIONS)
     return server, made
 
 
@@ -126,7 +125,7 @@ def test_events_of_an_open_transaction_are_invisible_and_can_be_undone(
     assert state is not None and state.end == whole
     kept.undo()
     again = Server(whole.pos)
-    kept.connect(again.track, "MySQL", unread)
+    kept.connect(again.track, OPTIONS)
     kept.keep(again.transaction("orders", b"2"))
     assert rows(tmp_path, BinlogPosition(FILE, 4), BinlogPosition(FILE, again.at)) == [b"1", b"2"]
     kept.close()

@@ -35,30 +35,29 @@ NOW = at(4, 600)
 
 
 @pytest.mark.parametrize(
-    ("positions", "most", "all_known", "start"),
+    ("positions", "most", "start"),
     [
         # A new query begins at the end.
-        ([], 500, False, (NOW, None)),
-        ([NOW], 500, True, (NOW, None)),
-        ([at(4, 200)], 500, False, (at(4, 200), None)),
-        ([at(3, 900)], 800, False, (at(3, 900), None)),
+        ([], 500, (NOW, None)),
+        ([NOW], 500, (NOW, None)),
+        ([at(4, 200), None], 500, (at(4, 200), None)),
+        ([at(3, 900)], 800, (at(3, 900), None)),
         # Too far behind: it reads from the server, unless all are there.
-        ([at(2, 4)], 500, False, (NOW, None)),
-        ([at(2, 4)], 500, True, (at(2, 4), NOW)),
-        ([at(2, 4), at(2, 400)], 500, True, (at(2, 4), NOW)),
+        ([at(2, 4), None], 500, (NOW, None)),
+        ([at(2, 4)], 500, (at(2, 4), NOW)),
+        ([at(2, 4), at(2, 400)], 500, (at(2, 4), NOW)),
         # One that has caught up does not wait for another.
-        ([at(2, 4), at(4, 300)], 500, True, (at(4, 300), None)),
-        ([at(2, 4), NOW], 500, True, (NOW, None)),
+        ([at(2, 4), at(4, 300)], 500, (at(4, 300), None)),
+        ([at(2, 4), NOW], 500, (NOW, None)),
         # The server has removed the file: the query will say so.
-        ([at(1, 4)], 500, True, (NOW, None)),
-        ([at(1, 4), at(2, 4)], 500, True, (NOW, None)),
+        ([at(1, 4)], 500, (NOW, None)),
+        ([at(1, 4), at(2, 4)], 500, (NOW, None)),
     ],
 )
 def test_where_a_log_starts(
-    positions: list[BinlogPosition],
+    positions: list[BinlogPosition | None],
     most: int,
-    all_known: bool,
     start: tuple[BinlogPosition, BinlogPosition | None],
 ) -> None:
     server = Server(True, "SHOW MASTER STATUS")
-    assert relay_startup(Files(), server, positions, most, all_known) == start
+    assert relay_startup(Files(), server, positions, most) == start

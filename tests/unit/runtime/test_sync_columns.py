@@ -56,6 +56,7 @@ def computed(text: str) -> tuple[str, Any]:
         ("c=hour(epoch, 0)", "INT", 23),
         ("c=minute(millis, 3)", "INT", 59),
         ("c=second(nanos, 9)", "INT", 58),
+        ("c=second(n, 9)", "INT", 59),
         ("c=date_format(at, yyyy-MM-dd HH:mm:ss.SSS)", "STRING", "2024-01-31 23:59:58.123"),
         ("c=date_format(epoch, yyyyMMdd, 0)", "STRING", "20240131"),
         (

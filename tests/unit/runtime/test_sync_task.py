@@ -78,17 +78,22 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(
         targets: Sequence[Target], stretches: Sequence[Sequence[tuple[int, int]]] = ()
     ) -> tuple[dict[str, list[int]], dict[str, Any]]:
+        errors = {target.name: target.read_error for target in targets}
+
         class Reader:
             def __init__(self, *_: object) -> None: ...
 
-            def changes(self, parts: object, end: object) -> Iterator[list[TableRows]]:
+            def changes(self, parts: Any, end: object) -> Iterator[list[TableRows]]:
                 for stretch in stretches:
-                    yield [TableRows(at, rows(value), [1], [value]) for at, value in stretch]
+                    yield [
+                        TableRows(parts[at].table, rows(value), [1], [value])
+                        for at, value in stretch
+                    ]
 
-            def snapshot(self, number: int, part: Any) -> Iterator[TableRows]:
+            def snapshot(self, part: Any) -> Iterator[TableRows]:
                 for value in part.chunks:
-                    yield TableRows(number, rows(value), None)
-                error = targets[number].read_error
+                    yield TableRows(part.table, rows(value), None)
+                error = errors[part.table.id]
                 if error is not None:
                     raise error
 

@@ -182,13 +182,12 @@ class MySqlSource(Source):
             for entries in reader.changes(parts, end):
                 for entry in entries:
                     self._counts.update(kind_counts(entry.rows))
-                yield from in_order([(self._completed(parts, one), one.numbers) for one in entries])
-            for number, part in enumerate(parts):
-                for entry in reader.snapshot(number, part):
-                    yield self._completed(parts, entry)
+                yield from in_order([(self._completed(one), one.numbers) for one in entries])
+            for part in parts:
+                yield from map(self._completed, reader.snapshot(part))
 
-    def _completed(self, parts: Sequence[TablePart], entry: TableRows) -> pa.RecordBatch:
-        names = parts[entry.part].table.names
+    def _completed(self, entry: TableRows) -> pa.RecordBatch:
+        names = entry.table.names
         return declared_rows(entry.rows, self._columns, self._schema, names, entry.seconds)
 
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
@@ -201,9 +200,8 @@ class MySqlSource(Source):
 
     def finished(self, offset: Offset) -> bool:
         progress = DatabaseProgress.from_offset(offset)
-        if self._options.startup_mode != "snapshot" or progress is None:
-            return False
-        return not progress.snapshot
+        ends = self._options.startup_mode == "snapshot"
+        return ends and progress is not None and not progress.snapshot
 
     def caught_up(self, offset: Offset) -> bool:
         """Whether the server has no change of the tables after `offset`; driver only."""

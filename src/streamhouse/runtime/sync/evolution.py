@@ -132,9 +132,7 @@ class SchemaEvolution:
         for table in found.values():
             if table.definition is None:
                 raise refused(target, stale.statement, str(table.reason))
-        deletes = stale.deletes and (
-            len(found) == len(tables) or self._rules.follows("drop.table")
-        )  # fmt: skip
+        deletes = stale.deletes and (len(found) == len(tables) or self._rules.follows("drop.table"))
         check_reloadable(self._warehouse.table(target), stale.statement)
         if deletes and stale.statement != _PRESENT:
             self._check_only_writer(target, stale, tables.values())

@@ -1,10 +1,8 @@
 """The options of a sync, as Paimon's `mysql_sync_table` and `mysql_sync_database` name them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict, Unpack, get_args, get_type_hints
+from typing import Any, Literal, Self, TypedDict, Unpack, get_args, get_type_hints
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc import metadata
@@ -30,8 +28,7 @@ _CASE = "case-sensitive"
 _DATABASE_KEY, _TABLE_KEY = "database-name", "table-name"
 
 
-Behavior = Literal["evolve", "try_evolve", "lenient", "ignore", "exception"]
-BEHAVIORS: tuple[str, ...] = get_args(Behavior)
+BEHAVIORS = ("evolve", "try_evolve", "lenient", "ignore", "exception")
 Event = Literal[
     "add.column",
     "alter.column.type",
@@ -59,7 +56,7 @@ class SchemaChanges:
     @classmethod
     def of(
         cls, behavior: str | None, include: Iterable[str] = (), exclude: Iterable[str] = ()
-    ) -> SchemaChanges:
+    ) -> Self:
         """From the values of the options; raises `OptionError`."""
         name = choice(
             "--schema-change-behavior",

@@ -26,8 +26,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     DatabaseProgress,
     Stale,
 )
-from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
-from streamhouse.connectors.mysql_cdc.database.sync_startup import absent_tables
+from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, absent_tables
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     BATCH_BYTES,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.errors import TableError
 from streamhouse.paimon.changelog.consumers import QUERY, Consumers, query_consumer
 from streamhouse.paimon.maintenance.other_compactors import is_alive
@@ -123,8 +123,8 @@ class PresentRows:
         """Which other query writes rows of other tables to the target, or at the same time."""
         address = self._options.address(target)
         table, queries = address.open(), lineage_definitions(address)
-        for consumer, path, table_set in self._others(table):
-            id, theirs = consumer.removeprefix(QUERY), followed_names(table_set, target)
+        for consumer, path, _, theirs in self._others(table, target):
+            id = consumer.removeprefix(QUERY)
             if id == consumer:
                 continue
             if id in queries or (theirs and is_alive(table, id)) or not theirs <= set(sources):
@@ -163,9 +163,8 @@ class PresentRows:
         table = self._options.address(target).open()
         if Consumers(table).get(query_consumer(self._query_id)) is not None:
             return  # This sync has written it, too.
-        for _, path, table_set in self._others(table):
-            other = table_set.server
-            if followed_names(table_set, target) and other != server:
+        for _, path, other, theirs in self._others(table, target):
+            if theirs and other != server:
                 raise TableError(
                     f"{target} has rows of MySQL at {other} (the sync with the checkpoint {path}), "
                     f"and this sync, of MySQL at {server}, would delete those that its tables do "
@@ -173,15 +172,17 @@ class PresentRows:
                     f"{server} takes the place of {other}, run the sync once with --from-scratch"
                 )
 
-    def _others(self, table: Table) -> Iterator[tuple[str, Path, TableSet]]:
+    def _others(self, table: Table, target: str) -> Iterator[tuple[str, Path, str, set[str]]]:
         """The consumers of other queries whose checkpoint is here: their id, and the checkpoint.
 
-        Also the newest table set of a sync with the checkpoint.
+        Also the server of a sync with the checkpoint, and its tables of the target.
         """
         for consumer in Consumers(table).all():
             path = Path(consumer.checkpoint or "-")
             if consumer.id != query_consumer(self._query_id) and path.exists():
-                yield consumer.id, path, TableSets(path).latest()
+                newest = TableSets(path).latest()
+                names = names_by_target(newest.tables.values())
+                yield consumer.id, path, newest.server, names.get(target, set())
 
     def empty(self, target: str, former: Iterable[str]) -> bool:
         """Empty a target whose rows would stay otherwise; `former`: the ids of earlier queries.
@@ -209,8 +210,3 @@ def names_by_target(tables: Iterable[FollowedTable]) -> dict[str, set[str]]:
     for table in tables:
         names.setdefault(table.target, set()).add(table.full_name)
     return names
-
-
-def followed_names(table_set: TableSet, target: str) -> set[str]:
-    """The names of the tables in MySQL that a sync writes to a target."""
-    return names_by_target(table_set.tables.values()).get(target, set())

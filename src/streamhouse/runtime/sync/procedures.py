@@ -53,8 +53,10 @@ def _taking(target: str, names: Sequence[str]) -> Callable[[Callable[[], None]],
         @functools.wraps(described)
         def run(*args: Any, **kwargs: Any) -> pa.Table:
             given = signature.bind(*args, **kwargs).arguments
-            options = given.pop("context").warehouse.options
-            return _run(_options(described.__name__, options, given))
+            warehouse = given.pop("context").warehouse.options
+            options = _options(described.__name__, warehouse, given)
+            states = run_sync(SyncRun(options, until_caught_up=True))
+            return rows(_STATE, [[state[column] for column in _STATE] for state in states])
 
         run.__signature__ = signature  # type: ignore[attr-defined]
         return run
@@ -132,8 +134,3 @@ def _pairs(name: str, argument: str, value: ArgumentValue) -> dict[str, str]:
         f"sys.{name}: argument '{argument}' takes 'key=value,key=value', or MAP['key', 'value', …] "
         "if a value has commas"
     )
-
-
-def _run(options: SyncOptions) -> pa.Table:
-    states = run_sync(SyncRun(options, until_caught_up=True))
-    return rows(_STATE, [[state[column] for column in _STATE] for state in states])

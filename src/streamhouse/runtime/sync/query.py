@@ -122,7 +122,7 @@ class SyncQuery(JobQuery):
             self.create_tables()
         mysql = self._options.mysql
         options = replace(mysql, relay_bytes=mysql.relay_bytes or MOST_BYTES)
-        self._relays.start_relay([self], [options])
+        self._relays.start_relay([(self, options)])
         self._planner = SyncPlanner(self.spec, find_tables=self._tables.discover)
         self.progress.planner = self._planner
         if not self.progress.last_offset and mysql.starts_in_the_past:

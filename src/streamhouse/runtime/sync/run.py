@@ -1,7 +1,5 @@
 """Runs a sync in this process: Spark, the query, maintenance, and reports of its progress."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -29,6 +27,55 @@ from streamhouse.runtime.sync.query import SyncQuery
 from streamhouse.source import Offset
 
 _SHOWN, _EVERY_S = 3, 5.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The progress of a sync, `seconds` after its start."""
+
+    seconds: float
+    tables: Sequence[TableState]
+
+    @property
+    def followed(self) -> int:
+        """How many tables have a complete snapshot."""
+        return sum(table.complete for table in self.tables)
+
+    def to_json(self) -> dict[str, object]:
+        """The report as a JSON object."""
+        lags = [table.lag_s for table in self.tables if table.lag_s is not None]
+        return {
+            "seconds": round(self.seconds, 1),
+            "tables": len(self.tables),
+            "followed": self.followed,
+            "snapshot_rows": sum(table.snapshot_rows for table in self.tables),
+            "changes": sum(table.changes for table in self.tables),
+            "lag_s": round(max(lags), 2) if lags else None,
+            "table": [asdict(table) for table in self.tables],
+        }
+
+    def text(self) -> str:
+        """The report in one line."""
+        if self.followed < len(self.tables):
+            read = sum(table.snapshot_rows for table in self.tables)
+            expected = max(read, sum(table.estimate for table in self.tables))
+            running = [
+                table.table for table in self.tables if table.snapshot_rows and not table.complete
+            ]
+            now = f"; reading {', '.join(running[:_SHOWN])}" if running else ""
+            return (
+                f"{self.followed} of {len(self.tables)} tables read, {read:,} of about "
+                f"{expected:,} rows{now}"
+            )
+        changes = sum(table.changes for table in self.tables)
+        late = [table for table in self.tables if table.lag_s]
+        late.sort(key=lambda table: table.lag_s or 0.0, reverse=True)
+        slowest = ", ".join(f"{table.table} {table.lag_s:.1f} s" for table in late[:_SHOWN])
+        behind = f"behind: {slowest}" if slowest else "none is behind"
+        return f"{len(self.tables)} tables followed, {changes:,} changes; {behind}"
+
+
+Listener = Callable[[Report], None]
 
 
 @dataclass
@@ -89,60 +136,11 @@ def run_sync(run: SyncRun) -> list[Mapping[str, object]]:
         return reports.last()
 
 
-@dataclass(frozen=True)
-class Report:
-    """The progress of a sync, `seconds` after its start."""
-
-    seconds: float
-    tables: Sequence[TableState]
-
-    @property
-    def followed(self) -> int:
-        """How many tables have a complete snapshot."""
-        return sum(table.complete for table in self.tables)
-
-    def to_json(self) -> dict[str, object]:
-        """The report as a JSON object."""
-        lags = [table.lag_s for table in self.tables if table.lag_s is not None]
-        return {
-            "seconds": round(self.seconds, 1),
-            "tables": len(self.tables),
-            "followed": self.followed,
-            "snapshot_rows": sum(table.snapshot_rows for table in self.tables),
-            "changes": sum(table.changes for table in self.tables),
-            "lag_s": round(max(lags), 2) if lags else None,
-            "table": [asdict(table) for table in self.tables],
-        }
-
-    def text(self) -> str:
-        """The report in one line."""
-        if self.followed < len(self.tables):
-            read = sum(table.snapshot_rows for table in self.tables)
-            expected = max(read, sum(table.estimate for table in self.tables))
-            running = [
-                table.table for table in self.tables if table.snapshot_rows and not table.complete
-            ]
-            now = f"; reading {', '.join(running[:_SHOWN])}" if running else ""
-            return (
-                f"{self.followed} of {len(self.tables)} tables read, {read:,} of about "
-                f"{expected:,} rows{now}"
-            )
-        changes = sum(table.changes for table in self.tables)
-        late = [table for table in self.tables if table.lag_s]
-        late.sort(key=lambda table: table.lag_s or 0.0, reverse=True)
-        slowest = ", ".join(f"{table.table} {table.lag_s:.1f} s" for table in late[:_SHOWN])
-        behind = f"behind: {slowest}" if slowest else "none is behind"
-        return f"{len(self.tables)} tables followed, {changes:,} changes; {behind}"
-
-
-Listener = Callable[[Report], None]
-
-
 class ProgressReports:
     """Calls the listener every few seconds, and when all tables have been read; a `Side`."""
 
     def __init__(self, query: SyncQuery, listener: Listener | None) -> None:
-        self._query, self._listener = query, listener
+        self._query, self._listener = query, listener or (lambda report: None)
         self._began = time.monotonic()
         self._reported_at = self._began
         self._batches = 0
@@ -163,7 +161,7 @@ class ProgressReports:
         report = self._reported()
         complete = bool(report.tables) and report.followed == len(report.tables)
         first, self._complete = complete and not self._complete, complete
-        if (due or first) and self._listener is not None:
+        if due or first:
             self._reported_at = now
             self._listener(report)
 
@@ -177,9 +175,7 @@ class ProgressReports:
     def close(self) -> None:
         """Report once more, at the end."""
         if self._batches:
-            report = self._reported()
-            if self._listener is not None:
-                self._listener(report)
+            self._listener(self._reported())
 
     def _reported(self) -> Report:
         report = Report(time.monotonic() - self._began, self._query.states())

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from streamhouse.background import RepeatedStep
 from streamhouse.close_matches import nearest
@@ -13,7 +12,6 @@ from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTab
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     check_parents,
     parent_needed,
-    unfollowed,
 )
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
@@ -36,7 +34,6 @@ from streamhouse.runtime.sync.present_rows import (
 from streamhouse.runtime.sync.reload import why_not_reloadable
 
 _SHOWN = 5
-ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]
 
 
 class SyncTables:
@@ -80,9 +77,7 @@ class SyncTables:
             old = self.table_set
             names = old.by_names()
             # Those of now that change rows of followed tables without row events.
-            keys: ForeignKeys = {}
-            if names:
-                keys = unlogged_foreign_keys(self._session, names)
+            keys = unlogged_foreign_keys(self._session, names) if names else {}
             self._drop_unselected(old)
             self._targets.set_options(table.target for table in self.table_set.tables.values())
             self._add(self._discovery.found(self.table_set.by_names()))
@@ -143,12 +138,11 @@ class SyncTables:
             return 0
         old = self.table_set
         targets = self._targets.ensure(followable, names_by_target(old.tables.values()))
-        tables: list[FollowedTable] = []
-        for target in targets:
-            for source in target.sources:
-                if source in followable:
-                    number = str(old.next_id + len(tables))
-                    tables.append(self._followed(source, target, number))
+        sources = [(source, target) for target in targets for source in target.sources]
+        tables = [
+            self._followed(source, target, str(id))
+            for id, (source, target) in enumerate(sources, old.next_id)
+        ]
         accepted = {table.names for table in tables}
         self._skipped |= {table.names for table in followable if table.names not in accepted}
         if not tables:
@@ -158,8 +152,7 @@ class SyncTables:
         self._check_comparable(tables)
         self._present_rows(old, tables, all_tables)
         self._joining(tables)
-        next_id = old.next_id + len(tables)
-        self._table_sets.add(all_tables, next_id, zone, created={})
+        self._table_sets.add(all_tables, old.next_id + len(tables), zone, created={})
         if self._scratch is not None:
             self._scratch.end()
             self._scratch = None
@@ -195,10 +188,10 @@ class SyncTables:
         while True:
             usable = {*known, *(name for name, table in tables.items() if table.definition)}
             refused = {
-                names: replace(table, definition=None, reason=parent_needed(table.full_name, key))
+                names: replace(table, definition=None, reason=reason)
                 for names, table in tables.items()
-                if table.definition is not None
-                and (key := unfollowed(table.definition.foreign_keys, usable)) is not None
+                if (definition := table.definition) is not None
+                and (reason := parent_needed(table.full_name, definition.foreign_keys, usable))
             }
             if not refused:
                 return list(tables.values())
@@ -228,8 +221,7 @@ class SyncTables:
                 continue
             if self._scratch is not None and self._present.empty(target, self._scratch.former):
                 self._notice(f"{target} was emptied")
-            scratch = self._scratch is not None
-            notice = self._present.notice(target, names[target], scratch)
+            notice = self._present.notice(target, names[target], self._scratch is not None)
             if notice is not None:
                 self._notice(notice)
 
@@ -249,22 +241,18 @@ class SyncTables:
 
     def _drop_unselected(self, old: TableSet) -> None:
         """Write a table set without the tables that the options exclude now."""
-        kept = [
-            followed
-            for followed in old.tables.values()
-            if self._options.tables.selects(*followed.names)
-        ]
-        if len(kept) == len(old.tables):
-            return
-        ids = {followed.id for followed in kept}
+        kept = []
         for table in old.tables.values():
-            if table.id not in ids:
-                self._notice(
-                    f"{table.full_name} is not followed any more; the rows in {table.target} stay"
-                )
-        self._table_sets.add(kept)
+            if self._options.tables.selects(*table.names):
+                kept.append(table)
+                continue
+            self._notice(
+                f"{table.full_name} is not followed any more; the rows in {table.target} stay"
+            )
+        if len(kept) < len(old.tables):
+            self._table_sets.add(kept)
 
-    def _check_targets(self, keys: ForeignKeys) -> None:
+    def _check_targets(self, keys: Mapping[TableNames, Iterable[ForeignKey]]) -> None:
         """Raise `SchemaChangeError` if the options name other targets, or exclude parents."""
         followed = self.table_set.by_names()
         for names, table in followed.items():

@@ -73,9 +73,9 @@ class SyncTask:
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the task; yields rows of `RESULT`: messages of each table, then the report."""
-        parts_of: dict[str, list[tuple[int, TablePart]]] = {}
-        for number, part in enumerate(self._task.parts):
-            parts_of.setdefault(part.table.target, []).append((number, part))
+        parts_of: dict[str, list[TablePart]] = {}
+        for part in self._task.parts:
+            parts_of.setdefault(part.table.target, []).append(part)
         with self._readers:
             self._read_changes()
             with ThreadPoolExecutor(THREADS, "sync-write") as threads:
@@ -86,7 +86,14 @@ class SyncTask:
                 for target in rest:
                     target.cancel()
                 messages = [message for target in done for message in target.result()]
-        yield self._result(messages)
+        counts = {
+            "bases": self._bases,
+            "snapshot": self._snapshot,
+            "changes": self._changes,
+            "kinds": self._kinds,
+            "unread": self._unread,
+        }
+        yield results(self._task, self._attempt, self._spec.options.name, messages, counts)
 
     @property
     def _reader(self) -> PartReader:
@@ -106,10 +113,9 @@ class SyncTask:
         for stretch in self._reader.changes(self._task.parts, end.position):
             by_target: dict[str, list[TableRows]] = {}
             for rows in stretch:
-                table = self._task.parts[rows.part].table
-                self._changes[table.id] += rows.rows.num_rows
+                self._changes[rows.table.id] += rows.rows.num_rows
                 self._kinds.update(kind_counts(rows.rows))
-                by_target.setdefault(table.target, []).append(rows)
+                by_target.setdefault(rows.table.target, []).append(rows)
             for target, own in by_target.items():
                 batches = [(self._completed(rows), rows.numbers) for rows in own]
                 for batch in in_order(batches):
@@ -124,9 +130,7 @@ class SyncTask:
 
     # -- in the thread of a target
 
-    def _target(
-        self, target: str, parts: Sequence[tuple[int, TablePart]]
-    ) -> list[tuple[str, Message]]:
+    def _target(self, target: str, parts: Sequence[TablePart]) -> list[tuple[str, Message]]:
         """Write the rows of a target; none if its rows as of the position are lost.
 
         Such a target is reloaded later.
@@ -139,7 +143,7 @@ class SyncTask:
             yield from changes
             # An error from here on is not one of a change.
             changes.clear()
-            if any(part.chunks or part.reload is not None for _, part in parts):
+            if any(part.chunks or part.reload is not None for part in parts):
                 yield from read_ahead(lambda: self._read_rows(reader, target, parts))
 
         opened = partial(
@@ -167,25 +171,25 @@ class SyncTask:
             yield pa.Table.from_batches([batch])
 
     def _read_rows(
-        self, reader: PartReader, target: str, parts: Sequence[tuple[int, TablePart]]
+        self, reader: PartReader, target: str, parts: Sequence[TablePart]
     ) -> Iterator[pa.RecordBatch]:
         """Read the snapshots of a target's tables, or reload it."""
         snapshots = self._snapshots(reader, parts)
-        if all(part.reload is None for _, part in parts):
+        if all(part.reload is None for part in parts):
             yield from snapshots
             return
         table = self._spec.options.address(target).open()
-        sources = {column for _, part in parts if part.chunks for column, _ in part.table.columns}
-        estimate = sum(part.table.rows for _, part in parts)
+        sources = {column for part in parts if part.chunks for column, _ in part.table.columns}
+        estimate = sum(part.table.rows for part in parts)
         kept = kept_columns(self._spec.options, table, sources)
-        deletes = all(part.reload for _, part in parts)
+        deletes = all(part.reload for part in parts)
         yield from reloaded(table, snapshots, kept, estimate, deletes)
 
     def _snapshots(
-        self, reader: PartReader, parts: Sequence[tuple[int, TablePart]]
+        self, reader: PartReader, parts: Sequence[TablePart]
     ) -> Iterator[pa.RecordBatch]:
-        for number, part in parts:
-            for rows in reader.snapshot(number, part):
+        for part in parts:
+            for rows in reader.snapshot(part):
                 if self._ended.is_set():
                     return
                 self._snapshot[part.table.id] += rows.rows.num_rows
@@ -193,19 +197,9 @@ class SyncTask:
 
     def _completed(self, rows: TableRows) -> pa.RecordBatch:
         """The rows with the computed and metadata columns."""
-        table = self._task.parts[rows.part].table
+        table = rows.table
         if table.id not in self._rows:
             target = self._spec.options.address(table.target).open()
             self._rows[table.id] = TargetRows(self._spec.options, table, target, self._task.now_ms)
         with errors_of(table.full_name):
             return self._rows[table.id].rows(rows.rows, rows.seconds)
-
-    def _result(self, messages: list[tuple[str, Message]]) -> pa.RecordBatch:
-        counts = {
-            "bases": self._bases,
-            "snapshot": self._snapshot,
-            "changes": self._changes,
-            "kinds": self._kinds,
-            "unread": self._unread,
-        }
-        return results(self._task, self._attempt, self._spec.options.name, messages, counts)

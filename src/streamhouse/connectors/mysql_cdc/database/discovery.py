@@ -1,11 +1,9 @@
 """Finds and describes the tables of a server that a filter selects, with few statements."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, OptionError, TableError
@@ -52,16 +50,55 @@ class FoundTable:
         return ".".join(self.names)
 
 
-Check: TypeAlias = Callable[[TableDefinition], None]
-"""Raises `TableError` for a table that cannot be followed."""
+@dataclass(frozen=True)
+class TableFilter:
+    """Regular expressions that match whole names; exclusions take precedence.
+
+    A database must match both `databases` and `including_databases`.
+    """
+
+    databases: str
+    including: str = ".*"
+    excluding: str | None = None
+    ignores_case: bool = False
+    including_databases: str = ".*"
+    excluding_databases: str | None = None
+
+    def __post_init__(self) -> None:
+        of_databases = (self.databases, self.including_databases, self.excluding_databases or "")
+        for text in (*of_databases, self.including, self.excluding or ""):
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise OptionError(f"'{text}' is not a regular expression: {error}") from None
+
+    def has_database(self, database: str) -> bool:
+        """Whether tables of this database can be selected."""
+        if database in SYSTEM_DATABASES or not self._matches(self.databases, database):
+            return False
+        if not self._matches(self.including_databases, database):
+            return False
+        excluding = self.excluding_databases
+        return excluding is None or not self._matches(excluding, database)
+
+    def selects(self, database: str, table: str) -> bool:
+        """Whether the table is selected."""
+        if not self.has_database(database) or not self._matches(self.including, table):
+            return False
+        return self.excluding is None or not self._matches(self.excluding, table)
+
+    def _matches(self, expression: str, name: str) -> bool:
+        flags = re.IGNORECASE if self.ignores_case else 0
+        return re.fullmatch(expression, name, flags) is not None
 
 
 class Discovery:
     """Lists the selected tables of a server; driver only.
 
-    `check` checks a table; by default that a snapshot and the binlog can be read with all of its
-    columns. `views`: also list views, which cannot be followed. `compares`: rows that foreign keys
-    change without row events can be compared with the server's.
+    `check` raises `TableError` for a table that cannot be followed; by default if its snapshot and
+    the binlog cannot be read with all of its columns. `views`: also list views, which cannot be
+    followed. `compares`: rows that foreign keys change without row events can be compared with the
+    server's.
     """
 
     def __init__(
@@ -69,12 +106,12 @@ class Discovery:
         session: Session,
         options: MySqlOptions,
         tables: TableFilter,
-        check: Check | None = None,
+        check: Callable[[TableDefinition], None] | None = None,
         views: bool = True,
         compares: bool = False,
     ) -> None:
         self._session, self._options, self._filter = session, options, tables
-        self._check: Check = check or self._check_all_columns
+        self._check = check or self._check_all_columns
         self._kinds, self._compares = "" if views else _NO_VIEWS, compares
 
     def names(self) -> set[TableNames]:
@@ -157,45 +194,3 @@ class Discovery:
             f"'{self._filter.databases}' and that user '{self._options.username}' can see; "
             f"{nearest(self._filter.databases, visible)}"
         )
-
-
-@dataclass(frozen=True)
-class TableFilter:
-    """Regular expressions that match whole names; exclusions take precedence.
-
-    A database must match both `databases` and `including_databases`.
-    """
-
-    databases: str
-    including: str = ".*"
-    excluding: str | None = None
-    ignores_case: bool = False
-    including_databases: str = ".*"
-    excluding_databases: str | None = None
-
-    def __post_init__(self) -> None:
-        of_databases = (self.databases, self.including_databases, self.excluding_databases or "")
-        for text in (*of_databases, self.including, self.excluding or ""):
-            try:
-                re.compile(text)
-            except re.error as error:
-                raise OptionError(f"'{text}' is not a regular expression: {error}") from None
-
-    def has_database(self, database: str) -> bool:
-        """Whether tables of this database can be selected."""
-        if database in SYSTEM_DATABASES or not self._matches(self.databases, database):
-            return False
-        if not self._matches(self.including_databases, database):
-            return False
-        excluding = self.excluding_databases
-        return excluding is None or not self._matches(excluding, database)
-
-    def selects(self, database: str, table: str) -> bool:
-        """Whether the table is selected."""
-        if not self.has_database(database) or not self._matches(self.including, table):
-            return False
-        return self.excluding is None or not self._matches(self.excluding, table)
-
-    def _matches(self, expression: str, name: str) -> bool:
-        flags = re.IGNORECASE if self.ignores_case else 0
-        return re.fullmatch(expression, name, flags) is not None

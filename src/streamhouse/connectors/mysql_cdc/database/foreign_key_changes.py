@@ -84,18 +84,18 @@ def _parents(
 
 def check_parents(table: str, keys: Iterable[ForeignKey], followed: Collection[TableNames]) -> None:
     """Raise `SchemaChangeError` if a table has a foreign key to a table that is not followed."""
-    key = unfollowed(keys, followed)
-    if key is not None:
-        raise SchemaChangeError(parent_needed(table, key))
+    reason = parent_needed(table, keys, followed)
+    if reason is not None:
+        raise SchemaChangeError(reason)
 
 
-def unfollowed(keys: Iterable[ForeignKey], followed: Collection[TableNames]) -> ForeignKey | None:
-    """The first foreign key whose parent is not followed."""
-    return next((key for key in keys if key.parent not in followed), None)
-
-
-def parent_needed(table: str, key: ForeignKey) -> str:
-    """Why a table cannot be followed without the parent of a foreign key."""
+def parent_needed(
+    table: str, keys: Iterable[ForeignKey], followed: Collection[TableNames]
+) -> str | None:
+    """Why a table cannot be followed without the parent of a foreign key; None if it can."""
+    key = next((key for key in keys if key.parent not in followed), None)
+    if key is None:
+        return None
     parent = ".".join(key.parent)
     return (
         f"MySQL table {table}: its foreign key '{key.name}' has {key.active}, which changes its "

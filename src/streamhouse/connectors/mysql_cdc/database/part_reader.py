@@ -1,12 +1,10 @@
 """Reads the parts of a batch, on executors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -91,7 +89,7 @@ class TablePart:
     reload: bool | None = None
     key_group: KeyGroup | None = None
 
-    def divided(self, count: int) -> list[TablePart]:
+    def divided(self, count: int) -> list[Self]:
         """The part as parts for `count` tasks; only one if it has more than changes, or no key."""
         key = self.table.key_indexes
         only_changes = not self.chunks and self.up_to is None and self.reload is None
@@ -101,23 +99,22 @@ class TablePart:
 
 
 class TableRows(NamedTuple):
-    """Rows of a part, with their row kinds; `part`: its index.
+    """Rows of a table, with their row kinds.
 
     `seconds`: when each row changed (epoch seconds); None for rows of a snapshot. `numbers`: order
-    the rows of all parts as in the binlog.
+    the rows of all tables as in the binlog.
     """
 
-    part: int
+    table: FollowedTable
     rows: pa.RecordBatch
     seconds: Seconds | None
     numbers: Numbers = ()
 
 
 class _TableEvents(NamedTuple):
-    """Collects the row events of a part; `part`: its index, `table`: its name."""
+    """Collects the row events of a table."""
 
-    part: int
-    table: str
+    table: FollowedTable
     writer: RowWriter
     decoder: BatchDecoder
 
@@ -125,7 +122,7 @@ class _TableEvents(NamedTuple):
         """Decode and remove all events."""
         for rows in self.decoder.drain():
             batch = self.writer.changed(rows.kinds, rows.columns)
-            yield TableRows(self.part, batch, rows.seconds, rows.numbers)
+            yield TableRows(self.table, batch, rows.seconds, rows.numbers)
 
 
 class PartReader:
@@ -153,7 +150,7 @@ class PartReader:
         ranges: list[TableRange] = []
         tables: list[_TableEvents] = []
         with ExitStack() as stack:
-            for number, part in enumerate(parts):
+            for part in parts:
                 if part.changes is None:
                     continue
                 captured = part.table.captured_table(self._options, self._server, self._relay)
@@ -163,19 +160,18 @@ class PartReader:
                     selection = read = SnapshotFilter(captured, part.up_to)
                     stack.callback(read.close)
                 writer = part.table.writer(self._zone, self._options.zero_dates)
-                own = _TableEvents(number, part.table.full_name, writer, BatchDecoder(selection))
-                tables.append(own)
+                tables.append(_TableEvents(part.table, writer, BatchDecoder(selection)))
             if ranges:
                 yield from _collected(tables, read_tables(ranges, end))
 
-    def snapshot(self, number: int, part: TablePart) -> Iterator[TableRows]:
-        """The rows of the part's chunks; `number`: the part's index."""
+    def snapshot(self, part: TablePart) -> Iterator[TableRows]:
+        """The rows of the part's chunks."""
         if not part.chunks or part.as_of is None:
             return
         try:
             for rows in naming(part.table.full_name, self._chunks(part, part.as_of)):
                 if rows.num_rows:
-                    yield TableRows(number, rows, None)
+                    yield TableRows(part.table, rows, None)
         finally:
             self._connections.end()
 
@@ -233,9 +229,7 @@ def _merged(
     """One batch of batches with the same columns, and its rows' numbers, sorted."""
     numbers = np.concatenate([np.asarray(own, dtype=np.int64) for _, own in batches])
     order = np.argsort(numbers)
-    rows = (
-        batches[0][0] if len(batches) == 1 else pa.concat_batches([batch for batch, _ in batches])
-    )
+    rows = pa.concat_batches([batch for batch, _ in batches])
     return rows.take(pa.array(order)), numbers[order]
 
 
@@ -245,7 +239,7 @@ def _collected(
     """The rows of the events, in ranges of about `MOST_BYTES`."""
     held = 0
     for number, (index, event) in enumerate(events):
-        with errors_of(tables[index].table):
+        with errors_of(tables[index].table.full_name):
             tables[index].decoder.add(event, number)
         held += event.end - event.at
         if held >= MOST_BYTES:
@@ -256,7 +250,7 @@ def _collected(
 
 
 def _drained(tables: Sequence[_TableEvents]) -> list[TableRows]:
-    return [rows for one in tables for rows in naming(one.table, one.drain())]
+    return [rows for one in tables for rows in naming(one.table.full_name, one.drain())]
 
 
 class SnapshotFilter:

@@ -1,10 +1,8 @@
 """The offsets of many tables: one position of the binlog for all of them, and their snapshots."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
@@ -98,7 +96,7 @@ class DatabaseProgress:
 
     def with_shards(
         self, tables: Iterable[FollowedTable], known: Mapping[str, TableDefinition]
-    ) -> DatabaseProgress:
+    ) -> Self:
         """The progress of these shards; `known`: their definitions at the position, by id."""
         shards: dict[str, Shard] = {}
         schemas: dict[TableDefinition, int] = {}
@@ -116,9 +114,9 @@ class DatabaseProgress:
         offset |= {**offset.pop("position"), **offset.pop("binlog_state", {})}
         return offset
 
-    @staticmethod
-    def from_offset(offset: Offset) -> DatabaseProgress | None:
+    @classmethod
+    def from_offset(cls, offset: Offset) -> Self | None:
         """The progress at an offset; None before the first batch."""
         if "file" not in offset:
             return None
-        return from_json(DatabaseProgress, {**offset, "position": offset, "binlog_state": offset})
+        return from_json(cls, {**offset, "position": offset, "binlog_state": offset})

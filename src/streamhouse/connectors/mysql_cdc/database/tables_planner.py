@@ -404,15 +404,14 @@ class TablesPlanner(ABC):
     def _changed(
         self, before: DatabaseProgress, end: BinlogPosition, view: RelayView | None
     ) -> Collection[str] | None:
-        """The names of tables that have changes up to a position; None: perhaps all tables."""
-        start = before.position
-        begin = None if view is None else view.begin()
-        if view is None or begin is None or start < begin:
-            return None
-        state = view.state() if view.reaches(end) else None
+        """The names of tables that have changes up to a position; None: perhaps all tables.
+
+        `view`: `relay_log(before)`.
+        """
+        state = view.state() if view is not None and view.reaches(end) else None
         if state is None:
             return None
-        return {name for name, changed in state.changed.items() if start < changed}
+        return {name for name, changed in state.changed.items() if before.position < changed}
 
     # -- parts
 

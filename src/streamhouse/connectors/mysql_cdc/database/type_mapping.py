@@ -1,27 +1,19 @@
 """The Paimon types of MySQL's columns, with the modes of Paimon's sync actions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Self
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.types import flink_type
 
-Mode = Literal[
-    "tinyint1-not-bool",
-    "to-nullable",
-    "to-string",
-    "char-to-string",
-    "longtext-to-bytes",
-    "bigint-unsigned-to-bigint",
-    "time-to-string",
-]
-MODES: tuple[str, ...] = get_args(Mode)
 NOT_BOOL = "tinyint1-not-bool"
+MODES = (
+    NOT_BOOL, "to-nullable", "to-string", "char-to-string", "longtext-to-bytes",
+    "bigint-unsigned-to-bigint", "time-to-string",
+)  # fmt: skip
 WITHOUT_EFFECT = frozenset({"decimal-no-change", "allow-non-string-to-string"})
 """Modes of Paimon without effect for MySQL, or with one on ALTER TABLE only."""
 
@@ -35,7 +27,7 @@ class TypeMapping:
     modes: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> TypeMapping:
+    def of(cls, names: Iterable[str]) -> Self:
         """The mapping with these modes; raises `OptionError` for an unknown one."""
         modes = {name.strip().lower().replace("_", "-") for name in names if name.strip()}
         for name in modes:

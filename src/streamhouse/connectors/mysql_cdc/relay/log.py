@@ -1,10 +1,8 @@
 """Writes a relay log: selects the binlog events that concern followed tables."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
     folded_names,
@@ -23,12 +21,13 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
 from streamhouse.connectors.mysql_cdc.binlog.query import statement_of
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import TableName
-from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
+from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter
 from streamhouse.connectors.mysql_cdc.relay.state import KEPT_STATEMENTS, RelayState, StateWriter
 from streamhouse.mysql.gtids import known_gtids
 from streamhouse.mysql.metadata import TableNames
+from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition
 from streamhouse.mysql.table import Server
 
@@ -36,10 +35,6 @@ _SEGMENT_BYTES = 8 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024
 _BINLOGS = 64
 _NONE: frozenset[str] = frozenset()
-
-
-ReadPrepared: TypeAlias = Callable[[Committed, BinlogPosition], TransactionBuffer]
-"""Reads the events of a prepared transaction, which is committed at a position, once more."""
 
 
 class RelayLog:
@@ -56,23 +51,22 @@ class RelayLog:
         tables: Sequence[TableNames],
         start: BinlogPosition,
         most_bytes: int,
-        server: Server | None = None,
+        server: Server,
         gtids: str | None = None,
     ) -> None:
-        self._selection = _EventSelection(tables, server or Server(True, ""))
+        self._selection = _EventSelection(tables, server)
         self._state_file = StateWriter(folder)
         self._files = FrameWriter(folder, max(1, min(_SEGMENT_BYTES, most_bytes // 8)))
         self._files.begin(start)
         changed = {".".join(table): start for table in tables}
         self.state = RelayState(start, changed, {}, {}, {}, {}, gtids)
-        self._mariadb = server is None or server.mariadb
+        self._mariadb = server.mariadb
         self._gtids = known_gtids(gtids, self._mariadb)
         self._binlogs: dict[str, BinlogIdentity] = {}
         self._complete: list[bytes] = []
         self._changed: set[str] = set()
         self._seconds: dict[str, int] = {}
         self._boundary = start
-        self._joining: SimpleQueue[list[TableNames]] = SimpleQueue()
         self._state_file.write(self.state)
 
     def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
@@ -80,21 +74,19 @@ class RelayLog:
         return bool(self._selection.of(kind, data, at, end))
 
     def follow(self, tables: Sequence[TableNames]) -> None:
-        """Keep the events of more tables, too, in blocks after this call; thread-safe."""
-        self._joining.put(list(tables))
+        """Keep the events of more tables, too, in blocks after this call."""
+        self._selection.add(tables)
+        joined = {".".join(table): self.state.end for table in tables}
+        self.state = self.state._replace(changed={**joined, **self.state.changed})
 
-    def connect(self, track: PositionTracker, server: str, read: ReadPrepared) -> None:
-        """Continue with a binlog connection that starts at the last published end.
-
-        `server`: for messages. `read` reads transactions that were prepared before this connection.
-        """
-        binlog = self.state.binlogs.get(self.state.end.file)
+    def connect(self, track: PositionTracker, options: MySqlOptions) -> None:
+        """Continue with a binlog connection that starts at the last published end."""
+        binlog, server = self.state.binlogs.get(self.state.end.file), f"MySQL at {options.address}"
         self._transactions = Transactions(track, self.selects, server, binlog, self.state.prepared)
-        self._read = read
+        self._options = options
 
     def keep(self, block: bytes) -> None:
         """Add a block of events of the connection."""
-        self._join()
         at, transactions, track = 0, self._transactions, self._transactions.track
         while at < len(block):
             file = track.file
@@ -124,14 +116,6 @@ class RelayLog:
         """Publish that the server has sent something."""
         self._state_file.heard()
 
-    def _join(self) -> None:
-        """Start keeping the events of the tables passed to `follow`."""
-        while not self._joining.empty():
-            tables = self._joining.get()
-            self._selection.add(tables)
-            joined = {".".join(table): self.state.end for table in tables}
-            self.state = self.state._replace(changed={**joined, **self.state.changed})
-
     def undo(self) -> None:
         """Remove the events after the last published end."""
         self._files.undo()
@@ -140,8 +124,10 @@ class RelayLog:
 
     def _add(self, committed: Committed) -> None:
         track = self._transactions.track
-        end = track.position
-        group = self._read(committed, track.group) if committed.group is None else committed.group
+        end, group = track.position, committed.group
+        if group is None:
+            # Prepared before this connection.
+            group = read_prepared(self._options, self.selects, committed, track.group)
         trailer, of, size = track.trailer, self._selection.of, 0
         # Not in `_complete` yet: a statement in this transaction publishes only earlier ones.
         events: list[bytes] = []
@@ -246,8 +232,7 @@ class _EventSelection:
 
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The followed tables that the event at bytes `at` to `end` concerns; empty: none."""
-        if self.altered:
-            self.altered = _NONE
+        self.altered = _NONE
         if kind in ROWS or kind == PARTIAL_UPDATE:
             return self._by_table_id.get(table_id(data, at), _NONE)
         if kind == TABLE_MAP:

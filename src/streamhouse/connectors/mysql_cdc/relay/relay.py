@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from queue import SimpleQueue
 
 import pymysql
 
@@ -23,7 +24,6 @@ from streamhouse.connectors.mysql_cdc.binlog.dump import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
-from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.json_records import from_json
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
@@ -54,12 +54,12 @@ class Relay:
 
     `held`: what `close` closes, such as the `work_folder` that the folder is.
 
-    It starts at the oldest of `resume_positions` after which the binlog has at most half of
-    `most_bytes`, or else at the end of the binlog. Queries read older changes, and changes that the
-    log has dropped because of `most_bytes`, over connections of their own. `gtids`: those before
-    the positions for which they are known. `all_known`: `resume_positions` has the positions of all
-    queries. If all of these are further behind, but near each other, the relay starts there, and
-    waits for the queries until it has reached the current end of the binlog.
+    It starts at the oldest of `resume_positions`, those of all queries (None: not known), after
+    which the binlog has at most half of `most_bytes`, or else at the end of the binlog. Queries
+    read older changes, and changes that the log has dropped because of `most_bytes`, over
+    connections of their own. `gtids`: those before the positions for which they are known. If all
+    queries are further behind, but near each other, the relay starts there, and waits for them
+    until it has reached the current end of the binlog.
 
     It reconnects after a lost connection. If that fails for five minutes, or the server cannot
     continue from the log's end, `error` is set, once for all tables.
@@ -70,22 +70,19 @@ class Relay:
         options: MySqlOptions,
         tables: Sequence[TableNames],
         folder: Path,
-        resume_positions: Sequence[BinlogPosition] = (),
+        resume_positions: Sequence[BinlogPosition | None] = (),
         most_bytes: int = MOST_BYTES,
-        all_known: bool = False,
         gtids: Mapping[BinlogPosition, str] | None = None,
         held: ExitStack | None = None,
     ) -> None:
         self._options = options
-        self._tables = list(tables)
+        self._tables = tables
         self.folder, self._held = folder, held or ExitStack()
-        self._resume_positions = list(resume_positions)
+        self._resume_positions, self._gtids = resume_positions, gtids or {}
         self._most = most_bytes
-        self._all_known, self._gtids = all_known, gtids or {}
         self._waits_until: BinlogPosition | None = None
-        self._log: RelayLog | None = None
         self._dump: BinlogDump | None = None
-        self._followed = threading.Lock()
+        self._joining: SimpleQueue[Sequence[TableNames]] = SimpleQueue()
         self._session = Session(options)
         self._stopped = threading.Event()
         self._ready = threading.Event()
@@ -115,11 +112,7 @@ class Relay:
 
     def follow(self, tables: Sequence[TableNames]) -> None:
         """Keep the changes of more tables, too, in events that arrive after this call."""
-        with self._followed:
-            if self._log is None:
-                self._tables += tables
-            else:
-                self._log.follow(tables)
+        self._joining.put(tables)
 
     def close(self, wait_s: float = 10.0) -> None:
         """Stop the thread, and close what it holds."""
@@ -149,14 +142,12 @@ class Relay:
     def _follow_until_stopped(self) -> None:
         self._server = check_server(self._session, self._options)
         start, self._waits_until = relay_startup(
-            self._session, self._server, self._resume_positions, self._most // 2, self._all_known
+            self._session, self._server, self._resume_positions, self._most // 2
         )
-        with self._followed:
-            gtids = self._gtids.get(start)
-            if gtids is None:
-                gtids = self._server.gtids(self._session, start)
-            relay_log = RelayLog(self.folder, self._tables, start, self._most, self._server, gtids)
-            self._log = relay_log
+        gtids = self._gtids.get(start)
+        if gtids is None:
+            gtids = self._server.gtids(self._session, start)
+        relay_log = RelayLog(self.folder, self._tables, start, self._most, self._server, gtids)
         backoff = Backoff(self._options, _RECONNECT_S)
         try:
             while not self._stopped.is_set():
@@ -179,22 +170,19 @@ class Relay:
         dump = BinlogDump(self._options, relay_log.state.end)
         # Before it looks whether it is stopped: `close` does the opposite.
         self._dump = dump
-        selects = relay_log.selects
-        relay_log.connect(
-            dump.track,
-            f"MySQL at {self._options.address}",
-            lambda committed, before: read_prepared(self._options, selects, committed, before),
-        )
+        relay_log.connect(dump.track, self._options)
         checked = time.monotonic()
         try:
             while not self._stopped.is_set():
                 block = dump.block()
                 self._received = True
+                while not self._joining.empty():
+                    relay_log.follow(self._joining.get())
                 relay_log.keep(block)
                 if self._waits_until is not None and self._waits_until <= relay_log.state.end:
                     self._waits_until = None
                 self._ready.set()
-                self._clean_up()
+                self._clean_up(relay_log)
                 self._wait_for_readers()
                 if len(block) < _SMALL_BLOCK:
                     # Gathers small transactions, which then need one write.
@@ -220,12 +208,11 @@ class Relay:
             names = ", ".join(".".join(table) for table in self._tables)
             raise reset_error(self._options.address, current, end, names)
 
-    def _clean_up(self) -> None:
+    def _clean_up(self, relay_log: RelayLog) -> None:
         now = time.monotonic()
         if now - self._cleaned > _CLEANUP_S:
             self._cleaned = now
-            if self._log is not None:
-                self._log.heard()
+            relay_log.heard()
             drop_old(self.folder, self._needed, self._most if self._waits_until is None else None)
 
     def _wait_for_readers(self) -> None:
@@ -242,15 +229,14 @@ class Relay:
 def relay_startup(
     session: Session,
     server: Server,
-    resume_positions: Sequence[BinlogPosition],
+    resume_positions: Sequence[BinlogPosition | None],
     most_bytes: int,
-    all_known: bool = False,
 ) -> tuple[BinlogPosition, BinlogPosition | None]:
     """Start at the oldest of `resume_positions` with at most `most_bytes` of binlog after it.
 
-    `all_known`: `resume_positions` has the positions of all queries.
-    If all of these are behind by more than `most_bytes`, but near each other, the log starts at the
-    first of them: no query then waits long for another, and one connection reads for all tasks.
+    They are those of all queries; None: not known. If all are behind by more than `most_bytes`, but
+    near each other, the log starts at the first of them: no query then waits long for another, and
+    one connection reads for all tasks.
 
     Returns the position, and another one until which the log waits for its readers: from there on,
     it drops events if it gets too large. None: it may drop events from its start on.
@@ -263,14 +249,14 @@ def relay_startup(
         files = names[names.index(start.file) : names.index(end.file)]
         return sum(sizes[file] for file in files) - start.pos + end.pos
 
-    behind = [at for at in sorted(resume_positions) if at.file in sizes and at < current]
+    behind = sorted(at for at in resume_positions if at and at.file in sizes and at < current)
     if not behind:
         return current, None
     first = behind[0]
     if between(first, current) <= most_bytes:
         return first, None
-    together = all_known and len(behind) == len(resume_positions)
-    if together and between(first, behind[-1]) <= most_bytes:
+    all_behind = len(behind) == len(resume_positions)
+    if all_behind and between(first, behind[-1]) <= most_bytes:
         return first, current
     near = [at for at in behind if between(at, current) <= most_bytes]
     return near[0] if near else current, None
@@ -314,15 +300,14 @@ class Relays:
             if options.relay_bytes and options.startup_mode != "snapshot":
                 groups.setdefault(_LOGIN(options), []).append((source, options))
         for group in groups.values():
-            self.start_relay([source for source, _ in group], [options for _, options in group])
+            self.start_relay(group)
 
     def step(self) -> None:
         """Raise the error of a relay, if any; let relays drop events that no query needs."""
         for relay, resumed in self._running:
             relay.check()
-            positions = [one.now() for one in resumed]
-            known = [position for position in positions if position is not None]
-            relay.needed_from(min(known) if len(known) == len(positions) else None)
+            known = [position for one in resumed if (position := one.now()) is not None]
+            relay.needed_from(min(known) if len(known) == len(resumed) else None)
 
     def close(self) -> None:
         """Stop all relays and remove their logs."""
@@ -335,51 +320,44 @@ class Relays:
         for relay, _ in self._running:
             relay.follow(tables)
 
-    def start_relay(
-        self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
-    ) -> None:
-        """Start the relay of sources with these options, which name one server."""
+    def start_relay(self, sources: Sequence[tuple[SharingSource, MySqlOptions]]) -> None:
+        """Start the relay of sources with their options, which name one server."""
+        first, options = sources[0]
+        resumes = all(source.last_offset for source, _ in sources)
         # One connection waits for the server; all others follow once it has succeeded.
-        with closing(
-            start_session(options[0], all(source.last_offset for source in sources))
-        ) as session:
-            resumed = _resumed(session, sources, options)
-        tables = {
-            table: None
-            for source, given in zip(sources, options, strict=True)
-            for table in self._tables_of(given, source.last_offset)
-        }
-        known = [one.position for one in resumed if one.position is not None]
-        max_bytes = max(of_source.relay_bytes for of_source in options)
-        all_known = len(known) == len(resumed)
+        with closing(start_session(options, resumes)) as session:
+            resumed = _resumed(session, sources)
+        tables = dict.fromkeys(
+            table for source, own in sources for table in self._tables_of(own, source.last_offset)
+        )
         gtids = {one.position: one.gtids for one in resumed if one.position and one.gtids}
-        root, held = sources[0].checkpoint_path.parent / FOLDER, ExitStack()
+        root, held = first.checkpoint_path.parent / FOLDER, ExitStack()
         root.mkdir(parents=True, exist_ok=True)
         # Removed with the relay, or after this process has died.
         folder = Path(held.enter_context(work_folder("log-", str(root))))
         relay = Relay(
-            options[0],
+            options,
             list(tables),
             folder,
-            known,
-            max_bytes,
-            all_known=all_known,
-            gtids=gtids,
-            held=held,
+            [one.position for one in resumed],
+            max(own.relay_bytes for _, own in sources),
+            gtids,
+            held,
         )
         self._running.append((relay, resumed))
         relay.start()
-        for source in sources:
+        for source, _ in sources:
             source.use_shared(folder)
 
 
 def _resumed(
-    session: Session, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
+    session: Session, sources: Sequence[tuple[SharingSource, MySqlOptions]]
 ) -> list[_Resumed]:
     """Where the sources resume or begin."""
-    binlog = BinlogInspector(session, options[0], check_server(session, options[0]))
+    options = sources[0][1]
+    binlog = BinlogInspector(session, options, check_server(session, options))
     found = []
-    for source, own in zip(sources, options, strict=True):
+    for source, own in sources:
         last = source.last_offset
         position, state = _startup_position(last, own), from_json(BinlogState, last)
         moved = position_on_other_server(binlog, state, own.name)

@@ -147,11 +147,6 @@ class RelayView:
             return None
         return state
 
-    def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
-
     def begin(self) -> BinlogPosition | None:
         """The oldest position from which the log has all changes; None if there is no log."""
         if self.state() is None:

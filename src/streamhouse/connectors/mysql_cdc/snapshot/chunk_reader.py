@@ -7,7 +7,7 @@ before images: the before image of a key's first change is its row at the positi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -187,9 +187,13 @@ class ChunkReader:
             done = low
             try:
                 for rows in self._pieces(Chunk(low, chunk.high)):
-                    for column, at in zip(self._captured.table.key, self._key_at, strict=True):
-                        check_key(column, rows[at])
-                    done = self._text_key(rows, len(rows[0]) - 1)
+                    key = [
+                        (column, rows[at])
+                        for column, at in zip(self._captured.table.key, self._key_at, strict=True)
+                    ]
+                    for column, values in key:
+                        check_key(column, values)
+                    done = tuple(key_of_text(column, values[-1].as_py()) for column, values in key)
                     yield self._writer.snapshot(self._unchanged(rows))
                 break
             except (pymysql.err.MySQLError, OSError) as error:
@@ -212,15 +216,18 @@ class ChunkReader:
             self._connections.snapshot = connect(self._captured.options)
         connection = self._connections.snapshot
         self._await_visible(connection, time.monotonic() + _VISIBLE_SECONDS)
-        statement, arguments = self._statement(chunk)
+        key = self._captured.table.key
+        columns = ", ".join(
+            key_select(column) if column in key else column.select
+            for column in self._captured.columns
+        )
+        statement, arguments = chunk_select(self._captured, escaped(columns), chunk)
         # From here on, no statement can alter the table until the transaction ends.
         run(connection, chunk_select(self._captured, "1", Chunk(None, None), "LIMIT 0")[0])
-        if self._captured.table.consistent:
-            # The transaction does not see what commits from here on.
-            self._read_binlog(self._server.position(self._session))
-            yield from stream_columns(connection, statement, arguments)
-            return
-        pieces = list(stream_columns(connection, statement, arguments))
+        pieces: Iterable[Columns] = stream_columns(connection, statement, arguments)
+        if not self._captured.table.consistent:
+            # No snapshot hides what commits after the rows are read.
+            pieces = list(pieces)
         self._read_binlog(self._server.position(self._session))
         yield from pieces
 
@@ -244,14 +251,6 @@ class ChunkReader:
             self._changed_keys = KeySet(self._keys.table(list(self._rows_at_position)))
         mask = self._changed_keys.mask(self._keys.selected([rows[at] for at in self._key_at]))
         return [column.filter(pa.array(~mask)) for column in rows] if mask.any() else rows
-
-    def _statement(self, chunk: Chunk) -> tuple[str, list[Any]]:
-        key = self._captured.table.key
-        columns = ", ".join(
-            key_select(column) if column in key else column.select
-            for column in self._captured.columns
-        )
-        return chunk_select(self._captured, escaped(columns), chunk)
 
     def _await_visible(self, connection: pymysql.Connection[Any], deadline: float) -> None:
         """Start a transaction whose SELECTs see all commits up to the position.
@@ -284,10 +283,8 @@ class ChunkReader:
 
     def _lost(self) -> None:
         """Close the reader, after an error; the server has what the relay log lacks."""
-        if self._reader is not None:
-            self._relayed = not isinstance(self._reader, RelayReader)
-            self._reader.close()
-            self._reader = None
+        self._relayed = self._relayed and not isinstance(self._reader, RelayReader)
+        self.close()
 
     def _read_up_to(self, end: BinlogPosition) -> None:
         if self._reader is None:
@@ -312,13 +309,6 @@ class ChunkReader:
         keys = self._captured.keys([rows.columns[at] for at in self._key_at])
         befores = rows.befores().to_pylist()
         return zip(befores, keys, zip(*values, strict=True), strict=True)
-
-    def _text_key(self, rows: Columns, index: int) -> KeyJson:
-        columns = self._captured.table.key
-        return tuple(
-            key_of_text(column, rows[at][index].as_py())
-            for column, at in zip(columns, self._key_at, strict=True)
-        )
 
 
 _SNAPSHOT_STATUS = "SHOW STATUS LIKE 'binlog_snapshot_%'"

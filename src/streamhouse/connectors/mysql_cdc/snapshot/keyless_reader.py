@@ -143,9 +143,8 @@ class KeylessReader:
             raise reset_error(self._options.address, seen, self._as_of.position)
         differences = RowDifferences(self._captured.columns, self._options.zero_dates)
         if self._as_of.position < now:
-            with closing(
-                open_reader([TableRange(self._captured, self._as_of)], self._relayed)
-            ) as reader:
+            tables = [TableRange(self._captured, self._as_of)]
+            with closing(open_reader(tables, self._relayed)) as reader:
                 differences.add(changed_rows(reader, seen))
                 for _ in reader.row_events(now):
                     pass

@@ -3,13 +3,11 @@
 `TargetRows` completes the rows of a table in MySQL by them, and by metadata columns.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -40,8 +38,7 @@ _TEXTS: Mapping[str, Callable[[str], str]] = {
     "trim": lambda text: text.strip("".join(map(chr, range(33)))),
 }
 FUNCTIONS = (*_FIELDS, "date_format", "substring", "truncate", "cast", "now", *_TEXTS)
-_PER_SECOND = {0: 1, 3: 10**3, 6: 10**6, 9: 10**9}
-_MICROS = 10**6
+_UNITS = {"0": "s", "3": "ms", "6": "us", "9": "ns"}
 _NANOSECONDS = "9"
 _DIGITS = 100
 
@@ -59,7 +56,7 @@ class ComputedColumn:
     arguments: tuple[str, ...]
     type: str = ""
 
-    def with_type(self, columns: Mapping[str, str]) -> ComputedColumn:
+    def with_type(self, columns: Mapping[str, str]) -> Self:
         """The same with its type; `columns`: the types of the columns it can use."""
         if self.column is not None and self.column not in columns:
             raise OptionError(
@@ -118,18 +115,13 @@ class ComputedColumn:
     def _timestamps(self, source: pa.Array, at: int) -> pa.Array:
         """The column as timestamps; the argument `at` is the unit of epoch times, if any."""
         given = self.arguments[at : at + 1]
-        if not given and (pa.types.is_timestamp(source.type) or pa.types.is_date(source.type)):
-            return source.cast(pa.timestamp("us"))
-        if not given and pa.types.is_string(source.type):
-            return source.cast(pa.timestamp("us"))
-        per_second = _PER_SECOND[int(given[0]) if given else 0]
-        numbers = source.cast(pa.int64())
-        if per_second <= _MICROS:
-            micros = pc.multiply_checked(numbers, pa.scalar(_MICROS // per_second, pa.int64()))
-        else:
-            raw = numbers.to_pylist()
-            micros = pa.array([None if v is None else v // 1000 for v in raw], pa.int64())
-        return micros.cast(pa.timestamp("us"))
+        kinds = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_string)
+        if given or not any(is_kind(source.type) for is_kind in kinds):
+            unit = _UNITS[given[0] if given else "0"]
+            source = source.cast(pa.int64()).cast(pa.timestamp(unit))
+            if unit == "ns":
+                source = pc.floor_temporal(source, unit="microsecond")
+        return source.cast(pa.timestamp("us"))
 
 
 def computed_columns(options: SyncOptions) -> list[ComputedColumn]:
@@ -217,7 +209,7 @@ def _check(name: str, function: str, column: str | None, arguments: Sequence[str
             raise OptionError(f"{where}: the end of substring() is after its begin")
     unit = arguments[1:] if function == "date_format" else arguments
     if (function in _FIELDS or function == "date_format") and unit:
-        if unit[0] not in ("0", "3", "6", "9"):
+        if unit[0] not in _UNITS:
             raise OptionError(
                 f"{where}: '{unit[0]}' is not a precision; write 0 (epoch seconds), 3 "
                 "(milliseconds), 6 (microseconds) or 9 (nanoseconds)"

@@ -116,10 +116,8 @@ class Reconciliation:
             self._add(column)
             return
         self._retype(column, own)
-        own = self._columns[column.name]
-        if column.nullable and not own.nullable and column.name not in self._keys:
-            self.changes.append(SetNullable((column.name,), True))
-            self._columns[column.name] = replace(own, nullable=True)
+        if column.nullable and column.name not in self._keys:
+            self._release(column.name)
 
     def _add(self, column: Column) -> None:
         event = "rename.column" if column.name in self._wanted.renamed.values() else "add.column"
@@ -246,7 +244,7 @@ class Reconciliation:
                 self._release(name)
 
     def _release(self, name: str) -> None:
-        """Let new rows have no value of a column that is kept."""
+        """Let new rows have no value of a column."""
         own = self._columns[name]
         if not own.nullable:
             self.changes.append(SetNullable((name,), True))
