@@ -1,13 +1,11 @@
 """Topics of Kafka as one stream."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -61,8 +59,8 @@ class KafkaSource(SkippingSource):
         self._bad_records = BadRecordCollector(self._options.bad_records)
         self._end_history: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_KEPT_ENDS)
 
-    def __reduce__(self) -> tuple[type[KafkaSource], tuple[KafkaOptions, RecordLayout, bool]]:
-        return KafkaSource, (self._options, self._layout, self._upserts)
+    def __reduce__(self) -> tuple[type[Self], tuple[KafkaOptions, RecordLayout, bool]]:
+        return type(self), (self._options, self._layout, self._upserts)
 
     @property
     def schema(self) -> pa.Schema:
