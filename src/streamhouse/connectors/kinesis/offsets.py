@@ -7,10 +7,9 @@ for each shard that was begun the sequence number of the last record read (`afte
 a closed shard was read to its end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from streamhouse.connectors.kinesis.stream import Shard, Start
 from streamhouse.source import Offset
@@ -40,7 +39,7 @@ class StreamOffset:
     shards: Mapping[str, ShardOffset] = field(default_factory=dict)
 
     @classmethod
-    def from_json(cls, offset: Offset) -> StreamOffset:
+    def from_json(cls, offset: Offset) -> Self:
         """The offset as a source recorded it."""
         shards = {
             shard: ShardOffset(
@@ -85,7 +84,7 @@ class StreamOffset:
         at_ms: int,
         now_ms: int,
         listed: Mapping[str, Shard],
-    ) -> StreamOffset:
+    ) -> Self:
         """The offset with these shards further on, without those whose records have expired."""
         merged = {**self.shards, **shards}
         kept = {
