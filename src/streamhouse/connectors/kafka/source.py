@@ -185,7 +185,11 @@ class KafkaSource(SkippingSource):
         rows = sum(max(0, end - following.get(partition, end)) for partition, end in ends.items())
         if not rows:
             return Lag(seconds=0.0, rows=0)
-        behind = next(at for at, seen in self._end_history if _has_more(seen, following))
+        behind = next(
+            at
+            for at, seen in self._end_history
+            if any(end > following.get(partition, end) for partition, end in seen.items())
+        )
         return Lag(seconds=max(0.0, time.time() - behind), rows=rows)
 
     def close(self) -> None:
@@ -264,10 +268,6 @@ class KafkaSource(SkippingSource):
         if before.until is not None:
             return before.until
         return Bounds(self._options, self._connected).ends(following)
-
-
-def _has_more(ends: Mapping[Partition, int], following: Mapping[Partition, int]) -> bool:
-    return any(end > following.get(partition, end) for partition, end in ends.items())
 
 
 def _limited(
