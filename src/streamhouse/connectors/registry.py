@@ -27,11 +27,6 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(module.name.replace("_", "-") for module in modules if module.ispkg))
 
 
-def module_of(name: str) -> str:
-    """The module that defines the connector of that name."""
-    return f"{connectors.__name__}.{name.replace('-', '_')}.connector"
-
-
 @cache
 def connector(name: str) -> Connector:
     """The connector of that name.
@@ -40,7 +35,7 @@ def connector(name: str) -> Connector:
     """
     if name not in names():
         raise OptionError(f"unknown connector '{name}'; {nearest(name, names())}")
-    path = module_of(name)
+    path = f"{connectors.__name__}.{name.replace('-', '_')}.connector"
     try:
         module = import_module(path)
     except ModuleNotFoundError as error:

@@ -6,13 +6,11 @@ without a value. Options have Flink's names without the format's prefix: `ignore
 over `'value.format' = 'json'`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -229,7 +227,7 @@ class FormatChoice:
     prefix: str
 
     @classmethod
-    def of(cls, options: Mapping[str, str], name: str, before: str = "") -> FormatChoice:
+    def of(cls, options: Mapping[str, str], name: str, before: str = "") -> Self:
         """The format `name` with those of a table's `options` that are its own.
 
         `before` is `""` for `'format'`, `value.` for `'value.format'`, `key.` for `'key.format'`.

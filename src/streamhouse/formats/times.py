@@ -48,11 +48,7 @@ def parse_timestamp(text: str, kind: pa.TimestampType, standard: str) -> int:
             raise ValueError(text)
         offset = hours * 3600 + minutes * 60
         seconds += offset if match[9][0] == "-" else -offset
-    return checked_int64(seconds * PER_SECOND[kind.unit] + _fraction(match[8], kind.unit), text)
-
-
-def checked_int64(number: int, text: str) -> int:
-    """The number, if 64 bits hold it; else `ValueError`."""
+    number = seconds * PER_SECOND[kind.unit] + _fraction(match[8], kind.unit)
     if not -(2**63) <= number < 2**63:
         raise ValueError(text)
     return number

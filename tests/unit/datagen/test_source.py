@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -37,6 +38,10 @@ OPTIONS = {
 }
 
 
+def source_of(columns: Sequence[Column], options: Mapping[str, str]) -> GeneratedSource:
+    return CONNECTOR.generated(columns, options, None)
+
+
 def rows(source: GeneratedSource, start: dict[str, int], end: dict[str, int]) -> pa.Table:
     batches = [b for p in source.partitions(start, end) for b in source.read(p)]
     return pa.Table.from_batches(batches, schema=source.schema)
@@ -52,7 +57,7 @@ def run_out(source: GeneratedSource) -> list[dict[str, int]]:
 
 
 def test_all_rows_once_and_within_bounds() -> None:
-    source = CONNECTOR.generated(COLUMNS, OPTIONS)
+    source = source_of(COLUMNS, OPTIONS)
     offsets = run_out(source)
     table = pa.concat_tables(rows(source, a, b) for a, b in zip(offsets, offsets[1:], strict=False))
     data = table.to_pydict()
@@ -64,26 +69,26 @@ def test_all_rows_once_and_within_bounds() -> None:
 
 
 def test_a_replay_makes_the_same_rows_in_another_process_state() -> None:
-    source = CONNECTOR.generated(COLUMNS, OPTIONS)
+    source = source_of(COLUMNS, OPTIONS)
     offsets = run_out(source)
-    again = CONNECTOR.generated(COLUMNS, OPTIONS)
+    again = source_of(COLUMNS, OPTIONS)
     for a, b in zip(offsets, offsets[1:], strict=False):
         assert rows(source, a, b).equals(rows(again, a, b))
 
 
 def test_rate_and_no_rows_for_the_downtime_of_a_restart() -> None:
     options = {**OPTIONS, "rows-per-second": "1000"}
-    source = CONNECTOR.generated(COLUMNS, options)
+    source = source_of(COLUMNS, options)
     began = time.monotonic()
     first = source.latest_offset({})
     time.sleep(0.3)
     end = source.latest_offset(first)
     assert 250 <= end["rows"] <= 10 + 1000 * (time.monotonic() - began)
-    assert CONNECTOR.generated(COLUMNS, options).latest_offset(end) == end
+    assert source_of(COLUMNS, options).latest_offset(end) == end
 
 
 def test_whole_range_of_bigint_and_nulls() -> None:
-    source = CONNECTOR.generated(
+    source = source_of(
         (Column("x", "BIGINT"), Column("y", "DECIMAL(10,2)"), Column("z", "BOOLEAN")),
         {"number-of-rows": "2000", "rows-per-second": "10000000", "fields.y.null-rate": "0.5"},
     )
@@ -107,7 +112,7 @@ def test_whole_range_of_bigint_and_nulls() -> None:
 def test_decimals_fit_their_precision(kind: str, options: dict[str, str], most: str) -> None:
     least = Decimal(options.get("min", "0"))
     fields = {f"fields.x.{key}": value for key, value in options.items()}
-    source = CONNECTOR.generated((Column("x", kind),), {"number-of-rows": "2000", **fields})
+    source = source_of((Column("x", kind),), {"number-of-rows": "2000", **fields})
     (part,) = source.partitions({}, {"rows": 2_000, "base_rows": 0, "base_ms": 0})
     values = [value for batch in source.read(part) for value in batch.column(0).to_pylist()]
     spread = Decimal(most) - least
@@ -117,7 +122,7 @@ def test_decimals_fit_their_precision(kind: str, options: dict[str, str], most: 
 
 def test_a_decimal_range_that_its_precision_cannot_hold_is_an_error() -> None:
     with pytest.raises(OptionError, match=r"0 to 100.0 do not fit DECIMAL\(4, 2\)"):
-        CONNECTOR.generated((Column("x", "DECIMAL(4, 2)"),), {"fields.x.max": "100"})
+        source_of((Column("x", "DECIMAL(4, 2)"),), {"fields.x.max": "100"})
 
 
 @pytest.mark.parametrize(
@@ -139,7 +144,7 @@ def test_a_decimal_range_that_its_precision_cannot_hold_is_an_error() -> None:
 )
 def test_bad_options_say_what_to_change(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
-        CONNECTOR.generated(COLUMNS, options)
+        source_of(COLUMNS, options)
 
 
 def generated(
@@ -147,7 +152,7 @@ def generated(
 ) -> list[Any]:
     """The values of one column."""
     fields = {f"fields.x.{key}": value for key, value in (options or {}).items()}
-    source = CONNECTOR.generated((Column("x", kind),), {"rows-per-second": "1000", **fields})
+    source = source_of((Column("x", kind),), {"rows-per-second": "1000", **fields})
     end = {"rows": rows, "base_rows": 0, "base_ms": at_ms}
     (part,) = source.partitions({}, end)
     return [value for batch in source.read(part) for value in batch.column(0).to_pylist()]
@@ -217,7 +222,7 @@ def test_nulls_do_not_depend_on_other_values() -> None:
 
 
 def test_the_lag_counts_due_rows_that_are_not_generated(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = CONNECTOR.generated(COLUMNS, {**OPTIONS, "rows-per-second": "1000"})
+    source = source_of(COLUMNS, {**OPTIONS, "rows-per-second": "1000"})
     offset = {"rows": 100, "base_rows": 0, "base_ms": 10_000}
     monkeypatch.setattr("time.time_ns", lambda: 12_100 * 1_000_000)
     assert source.lag({}) is None
@@ -240,7 +245,7 @@ KEYED = {
 
 def of(**options: str) -> dict[str, list[Any]]:
     """All rows with more options, by a fixed clock."""
-    source = CONNECTOR.generated(COLUMNS, KEYED | options)
+    source = source_of(COLUMNS, KEYED | options)
     end = {"rows": 20_000, "base_rows": 0, "base_ms": 1_700_000_000_000}
     return dict(rows(source, {}, end).to_pydict())
 
@@ -293,7 +298,7 @@ def test_rows_that_come_twice_and_late() -> None:
 )
 def test_wrong_options_of_disorder(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        CONNECTOR.generated(COLUMNS, KEYED | options)
+        source_of(COLUMNS, KEYED | options)
 
 
 NESTED = (Column("place", "ROW<city STRING, at ROW<x INT>>"), Column("tags", "ARRAY<STRING>"),
@@ -315,7 +320,7 @@ def test_rows_arrays_and_maps() -> None:
     }
     CONNECTOR.check(TableInfo(("t",), NESTED), options, "table t")
     end = {"rows": 2_000, "base_rows": 0, "base_ms": 1_700_000_000_000}
-    data = rows(CONNECTOR.generated(NESTED, options), {}, end).to_pydict()
+    data = rows(source_of(NESTED, options), {}, end).to_pydict()
     places = [place for place in data["place"] if place is not None]
     assert len(places) == pytest.approx(1_000, rel=0.1)
     assert {len(place["city"]) for place in places} == {4}
@@ -324,7 +329,7 @@ def test_rows_arrays_and_maps() -> None:
     assert len({tuple(tag) for tag in data["tags"]}) == 256
     assert {len(size) for size in data["sizes"]} <= {1, 2, 3}
     assert all(len(dict(size)) == len(size) for size in data["sizes"])
-    assert rows(CONNECTOR.generated(NESTED, options), {}, end).to_pydict() == data
+    assert rows(source_of(NESTED, options), {}, end).to_pydict() == data
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import DECLARED, parse
+from streamhouse.connectors.kinesis.source import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.stream import Shard, Start
 from streamhouse.errors import OptionError
 

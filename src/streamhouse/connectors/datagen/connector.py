@@ -184,10 +184,7 @@ class _Datagen(GeneratedConnector):
     scan_note = "all rows; needs `number-of-rows` or a sequence"
 
     def generated(
-        self,
-        columns: Sequence[Column],
-        options: Mapping[str, str],
-        names: Sequence[str] | None = None,
+        self, columns: Sequence[Column], options: Mapping[str, str], names: Sequence[str] | None
     ) -> GeneratedSource:
         """Options are Flink's, see `connectors.datagen.field`, and those of `Disorder`.
 

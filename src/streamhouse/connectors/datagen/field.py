@@ -232,6 +232,7 @@ class Field:
         )
 
     def _check_fits(self, low: float, high: float) -> None:
+        fits = True
         if self._base in INTEGER_RANGE:
             least, most = INTEGER_RANGE[self._base]
             fits = least <= low and high <= most
@@ -242,8 +243,6 @@ class Field:
             fits = furthest <= greatest or furthest <= float(greatest)
         elif self._base in _CHARACTERS:
             fits = self._size is None or max(len(str(low)), len(str(high))) <= self._size
-        else:
-            fits = True
         if self.kind == "sequence":
             fits = fits and _INT64[0] <= low and high <= _INT64[1]
         if not fits:

@@ -1,10 +1,9 @@
 """Rows to generate, and random numbers that follow from a row's number alone, for replays."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +55,7 @@ class RowNumbers:
         """Random bits for each row; independent of those of other streams and purposes."""
         return random_bits(self.numbers, stream_seed(f"{self.seed}#{stream}", purpose))
 
-    def elements(self, length: int) -> RowNumbers:
+    def elements(self, length: int) -> Self:
         """`length` elements of each row, as rows."""
         places = np.tile(np.arange(length, dtype=np.int64), len(self))
         numbers = np.repeat(self.numbers * length, length) + places

@@ -80,10 +80,7 @@ def _time(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def values_of(columns: Sequence[Column], options: Mapping[str, str]) -> list[ColumnValues]:
     """The values of the columns of a table; raises `OptionError`."""
     locale = options.get("locale", _LOCALE)
-    try:
-        check_locale(locale)
-    except ValueError as error:
-        raise OptionError(f"option 'locale': {error}") from None
+    check_locale(locale)
 
     def leaf(path: str, kind: str, whole: bool) -> ColumnValues:
         key = f"fields.{path}.expression"
@@ -117,10 +114,7 @@ class _Faker(GeneratedConnector):
             raise OptionError(f"{where}: {error}") from None
 
     def generated(
-        self,
-        columns: Sequence[Column],
-        options: Mapping[str, str],
-        names: Sequence[str] | None = None,
+        self, columns: Sequence[Column], options: Mapping[str, str], names: Sequence[str] | None
     ) -> GeneratedSource:
         return column_source(columns, values_of(columns, options), options)
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.datagen.random_streams import Bits, Numbers, RowNumbers, unit_interval
 from streamhouse.connectors.faker import patterns
-from streamhouse.connectors.faker.patterns import pattern_texts, regex_texts
+from streamhouse.connectors.faker.patterns import joined, pattern_texts, picked, regex_texts
 from streamhouse.errors import OptionError
 
 _DIRECTIVE = re.compile(
@@ -86,10 +86,7 @@ def evaluate(
     ]
     if len(values) == 1 and isinstance(values[0], pa.Array):
         return values[0]
-    texts = [value.cast(pa.string()) for value in values]
-    if not any(isinstance(text, pa.Array) for text in texts):
-        return pa.repeat("".join(text.as_py() for text in texts), len(rows))
-    return pc.binary_join_element_wise(*texts, pa.scalar(""))
+    return joined([value.cast(pa.string()) for value in values], len(rows))
 
 
 def _computed(directive: Directive, rows: RowNumbers, stream: str, locale: str) -> pa.Array:
@@ -107,11 +104,7 @@ def _computed(directive: Directive, rows: RowNumbers, stream: str, locale: str) 
     if pool is None:
         names = [*_OF_TEXTS, *_OF_NUMBERS, *_COMBINED, *patterns.known()]
         raise ValueError(f"unknown directive '{directive.name}'; {nearest(directive.key, names)}")
-    return _picked(pool, rows.bits(stream))
-
-
-def _picked(pool: pa.Array, bits: Bits) -> pa.Array:
-    return pool.take(pa.array((bits % np.uint64(len(pool))).astype(np.int64)))
+    return picked(pool, rows.bits(stream))
 
 
 def _within(bits: Bits, low: int, high: int) -> Numbers:
@@ -160,7 +153,7 @@ def _boolean(rows: RowNumbers, stream: str) -> pa.Array:
 def _option(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
     if not arguments:
         raise ValueError("directive 'Options.option' needs values: #{Options.option 'a','b'}")
-    return _picked(pa.array(arguments, pa.string()), rows.bits(stream))
+    return picked(pa.array(arguments, pa.string()), rows.bits(stream))
 
 
 def _regexify(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
@@ -202,7 +195,7 @@ def _joined_numbers(count: int, base: str, separator: str, digits: int) -> _Comp
     names = pa.array([format(n, base) for n in range(size)], pa.string())
 
     def computed(rows: RowNumbers, stream: str) -> pa.Array:
-        parts = [_picked(names, rows.bits(stream, f"{place}")) for place in range(count)]
+        parts = [picked(names, rows.bits(stream, f"{place}")) for place in range(count)]
         return pc.binary_join_element_wise(*parts, pa.scalar(separator))
 
     return computed

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.datagen.random_streams import Bits
+from streamhouse.errors import OptionError
 from streamhouse.options import table_of
 
 # Python's own parser of regular expressions, which has no public name.
@@ -53,7 +54,7 @@ def pattern_texts(pattern: str, marks: str, count: int, random: Random) -> pa.Ar
         _chosen(_LETTERS[part], random(f"{place}")) if part in marks else pa.scalar(part)
         for place, part in enumerate(pattern)
     ]
-    return _joined(parts, count)
+    return joined(parts, count)
 
 
 def regex_texts(pattern: str, count: int, random: Random) -> pa.Array:
@@ -70,7 +71,7 @@ class _Regex:
         self._count, self._random = count, random
 
     def texts(self, nodes: Sequence[Any], path: str) -> pa.Array:
-        return _joined(
+        return joined(
             [self._node(kind, value, f"{path}.{n}") for n, (kind, value) in enumerate(nodes)],
             self._count,
         )
@@ -108,7 +109,7 @@ class _Regex:
             text = self.texts(nodes, f"{path}.{turn}")
             has_turn = pa.array(counts > turn)
             parts.append(text if turn < least else pc.if_else(has_turn, text, ""))
-        return _joined(parts, self._count)
+        return joined(parts, self._count)
 
 
 def _members(nodes: Sequence[Any]) -> str:
@@ -133,15 +134,19 @@ def _without(excluded: str) -> str:
 
 
 def _chosen(characters: str, bits: Bits) -> pa.Array:
-    pool = pa.array(list(characters), pa.string())
+    return picked(pa.array(list(characters), pa.string()), bits)
+
+
+def picked(pool: pa.Array, bits: Bits) -> pa.Array:
+    """A value of a pool for each row."""
     return pool.take(pa.array((bits % np.uint64(len(pool))).astype(np.int64)))
 
 
-def _joined(parts: Sequence[pa.Array | pa.Scalar], count: int) -> pa.Array:
-    texts = [part if isinstance(part, pa.Array) else pa.repeat(part, count) for part in parts]
-    if not texts:
-        return pa.repeat(pa.scalar(""), count)
-    return pc.binary_join_element_wise(*texts, pa.scalar(""))
+def joined(parts: Sequence[pa.Array | pa.Scalar], count: int) -> pa.Array:
+    """The texts of `count` rows; a scalar is a part of all of them."""
+    if not any(isinstance(part, pa.Array) for part in parts):
+        return pa.repeat("".join(part.as_py() for part in parts), count)
+    return pc.binary_join_element_wise(*parts, pa.scalar(""))
 
 
 def known() -> list[str]:
@@ -167,12 +172,13 @@ def pool(key: str, name: str, locale: str, sample: bool = False) -> pa.Array | N
 
 
 def check_locale(locale: str) -> None:
-    """Raise `ValueError` for a locale that Faker does not have."""
+    """Raise `OptionError` for a locale that Faker does not have."""
     try:
         _fake(locale)
     except AttributeError:
-        raise ValueError(
-            f"'{locale}' is not a locale of Faker; write one such as 'en_US' or 'de_DE'"
+        raise OptionError(
+            f"option 'locale': '{locale}' is not a locale of Faker; write one such as 'en_US' or "
+            "'de_DE'"
         ) from None
 
 

@@ -1,7 +1,5 @@
 """Reads one file: lines of a text format, or Parquet."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import io
@@ -11,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import IO, Any, cast
+from typing import IO, Any, Self, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -222,7 +220,7 @@ class _RecordSplit:
     marked: bool = True
 
     @classmethod
-    def of(cls, options: CsvOptions, columns: int) -> _RecordSplit:
+    def of(cls, options: CsvOptions, columns: int) -> Self:
         quote, escape = (
             None if mark is None else mark.encode() for mark in (options.quote, options.escape)
         )

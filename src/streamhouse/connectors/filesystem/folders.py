@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -44,8 +44,7 @@ class ListedFile:
     modified_ms: int | None = None
 
 
-@dataclass(frozen=True)
-class StagedFile:
+class StagedFile(NamedTuple):
     """A file that a task has written: where it is staged, and its final path in the folder.
 
     `staged` is a path in the folder, or an upload as `ObjectFiles` has it.

@@ -79,8 +79,7 @@ class FilesCommitter(SinkCommitter):
         self._folder.delete(self._log)
 
     def _record(self, batch: int, files: Sequence[StagedFile]) -> None:
-        pairs = [[file.staged, file.final] for file in files]
-        self._folder.write_text(self._log, json.dumps({"batch": batch, "files": pairs}))
+        self._folder.write_text(self._log, json.dumps({"batch": batch, "files": files}))
 
     def _publish(self, files: Sequence[StagedFile]) -> None:
         if not files:
@@ -217,8 +216,7 @@ class FilesWriter:
     def prepare(self) -> list[bytes]:
         for folder in list(self._open):
             self._end(folder)
-        pairs = [[file.staged, file.final] for file in self._files]
-        return [json.dumps(pairs).encode()] if pairs else []
+        return [json.dumps(self._files).encode()] if self._files else []
 
     def close(self) -> None:
         for writer in self._open.values():

@@ -165,11 +165,8 @@ class Client:
         }
 
     def _error(self, error: Exception, topic: str | None = None) -> StreamhouseError:
-        code = _code(error)
-        if topic is not None and code in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_TOPIC,
-        ):
+        cause = cause_of(error)
+        if topic is not None and cause is not None and cause.code() in _NO_TOPIC:
             return TableError(
                 f"Kafka at {self._options.servers} has no topic '{topic}'; "
                 f"{nearest(topic, [found for found in self._all() if not found.startswith('__')])}"
@@ -206,14 +203,16 @@ class ConnectionErrors:
         return next(reversed(refused or known), None)
 
 
-def _code(error: Exception) -> int | None:
+def cause_of(error: Exception) -> KafkaError | None:
+    """The client's own error in an exception, if it has one."""
     cause = error.args[0] if error.args else None
-    return int(cause.code()) if isinstance(cause, KafkaError) else None
+    return cause if isinstance(cause, KafkaError) else None
 
 
 def is_outage(error: Exception) -> bool:
     """Whether a later attempt may succeed: brokers restart, or partitions have no leader yet."""
-    return isinstance(error, KafkaException) and _code(error) in _NOT_READY
+    cause = cause_of(error)
+    return cause is not None and cause.code() in _NOT_READY
 
 
 _NOT_READY = (
@@ -230,6 +229,7 @@ _NOT_READY = (
 )
 
 
+_NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _NO_ACCESS = (
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
@@ -262,9 +262,7 @@ def created(kind: Any, config: Mapping[str, Any]) -> Any:
     try:
         return kind(dict(config))
     except KafkaException as error:
-        cause = error.args[0]
-        text = cause.str() if isinstance(cause, KafkaError) else str(cause)
-        raise OptionError(f"'properties.*': {text}") from None
+        raise OptionError(f"'properties.*': {text_of(error)}") from None
 
 
 def consumer(options: KafkaOptions, more: Mapping[str, str] | None = None) -> Consumer:

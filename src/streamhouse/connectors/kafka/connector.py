@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from streamhouse.connectors.base import Connector, Delivery, Scan, Sink, scanned
 from streamhouse.connectors.kafka.options import DECLARED, FORMATS, OPTIONS, KafkaOptions, parse
 from streamhouse.connectors.kafka.producing import Encoding
 from streamhouse.connectors.kafka.records import RecordLayout, Records
-from streamhouse.connectors.kafka.sink import topic_sink
+from streamhouse.connectors.kafka.sink import KafkaSinkCommitter, KafkaSinkWriter
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError
@@ -79,7 +80,8 @@ class KafkaConnector(Connector):
         options, layout = self.layout(spec.options, spec, where)
         if len(options.topics) != 1:
             raise OptionError(f"{where}: a sink writes into one topic; set 'topic' to its name")
-        return topic_sink(options, Encoding(options, layout, self.upserts))
+        encoding = Encoding(options, layout, self.upserts)
+        return Sink(lambda *_: KafkaSinkWriter(encoding), partial(KafkaSinkCommitter, options))
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
         return parse(spec.options, self.name).origin

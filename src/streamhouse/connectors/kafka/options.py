@@ -1,10 +1,9 @@
 """The options of the `kafka` connector, under Flink's names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.bad_records import BadRecordOptions
@@ -82,7 +81,7 @@ class KafkaOptions:
         """What the offsets belong to: the topics."""
         return f"kafka {self.pattern or ';'.join(sorted(self.topics))}"
 
-    def for_bounded_read(self) -> KafkaOptions:
+    def for_bounded_read(self) -> Self:
         """The options of a read that ends: by default, from the beginning to the current end."""
         startup = self.startup if self.startup.mode is not None else ScanPosition(EARLIEST)
         bounded = self.bounded if self.is_bounded else ScanPosition(LATEST)
@@ -106,7 +105,9 @@ def parse(options: Mapping[str, str], where: str) -> KafkaOptions:
     if value.changelog:
         bad_records.check_changes(where)
     key_fields, value_has_key = _key_fields(values, where)
-    _check_sink(values, where)
+    guarantee, prefix = "sink.delivery-guarantee", "sink.transactional-id-prefix"
+    if values[guarantee] == "exactly-once" and not values[prefix]:
+        raise OptionError(f"{where}: '{guarantee}' = 'exactly-once' needs '{prefix}'")
     return values.record(
         KafkaOptions,
         topics=_topics(options, where),
@@ -195,12 +196,6 @@ def _offsets(key: str, text: str) -> dict[int, int]:
             )
         found[int(match[1])] = int(match[2])
     return found
-
-
-def _check_sink(values: OptionValues, where: str) -> None:
-    key, prefix = "sink.delivery-guarantee", "sink.transactional-id-prefix"
-    if values[key] == "exactly-once" and not values[prefix]:
-        raise OptionError(f"{where}: '{key}' = 'exactly-once' needs '{prefix}'")
 
 
 PREFIX = "properties."

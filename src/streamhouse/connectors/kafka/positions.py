@@ -6,11 +6,9 @@ reading began for the partitions that are new in this batch, so that the batch c
 `until`, of bounded sources, has the offset where each partition ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -38,7 +36,7 @@ class KafkaPosition:
     until: Mapping[Partition, int] | None = None
 
     @classmethod
-    def parse(cls, offset: Offset) -> KafkaPosition:
+    def parse(cls, offset: Offset) -> Self:
         """The position of an offset; empty for `{}`."""
         topics: Mapping[str, Any] = offset.get("topics", {})
         until = offset.get("until")

@@ -1,14 +1,12 @@
 """Produces rows: their records, the partitions, one call per record, retries of an outage."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle, repeat
 from operator import length_hint
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamhouse.arrow_batches import last_of_each_key
 from streamhouse.background import in_background
-from streamhouse.connectors.kafka.client import TIMEOUT_S, is_outage
+from streamhouse.connectors.kafka.client import TIMEOUT_S, cause_of, is_outage
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.records import WRITABLE, RecordLayout
 from streamhouse.errors import OptionError, StreamhouseError
@@ -112,7 +110,7 @@ class SinkPartitions:
         self._until = time.monotonic() + _VALID_S
 
     @classmethod
-    def of(cls, producer: Producer, topic: str, timeout_s: float | None = None) -> SinkPartitions:
+    def of(cls, producer: Producer, topic: str, timeout_s: float | None = None) -> Self:
         """Look the partitions up; raises `KafkaException`."""
         metadata = producer.list_topics(topic, timeout_s or TIMEOUT_S).topics[topic]
         if metadata.error is not None:
@@ -163,8 +161,8 @@ _PASSING = (
 
 def recoverable(error: KafkaException) -> bool:
     """Whether the same work may succeed later, with a new client."""
-    cause = error.args[0] if error.args else None
-    if not isinstance(cause, KafkaError) or cause.fatal():
+    cause = cause_of(error)
+    if cause is None or cause.fatal():
         return False
     return cause.retriable() or is_outage(error) or cause.code() in _PASSING
 

@@ -1,12 +1,10 @@
 """Turns Kafka's messages into rows: the key, the value and the metadata of each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -92,7 +90,7 @@ class RecordLayout:
     value: pa.Schema
 
     @classmethod
-    def of(cls, columns: Sequence[Column], options: KafkaOptions, where: str) -> RecordLayout:
+    def of(cls, columns: Sequence[Column], options: KafkaOptions, where: str) -> Self:
         """Raises `OptionError` if the options name columns that do not exist."""
         schema = arrow_schema(columns)
         stored = [column.name for column in columns if column.metadata is None]
@@ -113,9 +111,6 @@ class RecordLayout:
         ]
         value = pa.schema([schema.field(name) for name in of_value])
         return cls(tuple(columns), schema, key, options.key_fields, value)
-
-
-_value_of = methodcaller("value")
 
 
 class Records:
@@ -145,7 +140,7 @@ class Records:
 
     def decode(self, messages: Sequence[Message]) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
         """The rows of messages, and those that cannot be decoded, by index."""
-        decoded = self._value.decode(list(map(_value_of, messages)))
+        decoded = self._value.decode(list(map(Message.value, messages)))
         if self._plain:
             return decoded.rows, decoded.bad
         records = decoded.records
@@ -230,14 +225,10 @@ class Records:
         usable = usable[with_value | deleted[usable]]
         # The value's last row of each message; null for a deleted one, whose columns are then null.
         rows = pa.array(np.searchsorted(records, usable, "right") - 1, mask=deleted[usable])
-        filled = pa.RecordBatch.from_arrays(
-            [column.take(rows) for column in values.columns], names=values.schema.names
-        )
-        own = dict(zip(filled.schema.names, filled.columns, strict=True))
-        for name in self._layout.key_columns:
-            own.pop(name, None)
-        plain = pa.RecordBatch.from_arrays(list(own.values()), names=list(own))
-        columns = self._columns(messages, plain, usable, keys, kept)
+        names = [name for name in values.schema.names if name not in self._layout.key_columns]
+        filled = [values.column(name).take(rows) for name in names]
+        own = pa.RecordBatch.from_arrays(filled, names=names)
+        columns = self._columns(messages, own, usable, keys, kept)
         kinds = pa.array(np.where(deleted[usable], "-D", "+U").tolist(), pa.string())
         return self._batch(columns, kinds), _bad(bad)
 

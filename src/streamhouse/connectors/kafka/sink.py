@@ -20,17 +20,12 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from streamhouse.background import in_background
-from streamhouse.connectors.base import (
-    BatchLog,
-    CollectingWriter,
-    Sink,
-    SinkCommitter,
-    WrittenBatch,
-)
+from streamhouse.connectors.base import BatchLog, CollectingWriter, SinkCommitter, WrittenBatch
 from streamhouse.connectors.kafka.client import (
     FIRST_CONTACT_S,
     TIMEOUT_S,
     ConnectionErrors,
+    cause_of,
     consumer,
     created,
     kafka_error,
@@ -76,11 +71,6 @@ _NOT_FOR_PRODUCER = (
     "isolation.level",
     "max.partition.fetch.bytes",
 )
-
-
-def topic_sink(options: KafkaOptions, encoding: Encoding) -> Sink:
-    """The sink that writes into one topic."""
-    return Sink(lambda *_: KafkaSinkWriter(encoding), partial(KafkaSinkCommitter, options))
 
 
 class KafkaSinkWriter(CollectingWriter):
@@ -363,6 +353,6 @@ class KafkaSinkCommitter(SinkCommitter):
 
 
 def _fenced(error: KafkaException) -> bool:
-    cause = error.args[0] if error.args else None
+    cause = cause_of(error)
     fenced = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
-    return isinstance(cause, KafkaError) and cause.code() in fenced
+    return cause is not None and cause.code() in fenced

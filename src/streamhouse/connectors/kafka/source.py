@@ -1,13 +1,11 @@
 """Topics of Kafka as one stream."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -61,8 +59,8 @@ class KafkaSource(SkippingSource):
         self._bad_records = BadRecordCollector(self._options.bad_records)
         self._end_history: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_KEPT_ENDS)
 
-    def __reduce__(self) -> tuple[type[KafkaSource], tuple[KafkaOptions, RecordLayout, bool]]:
-        return KafkaSource, (self._options, self._layout, self._upserts)
+    def __reduce__(self) -> tuple[type[Self], tuple[KafkaOptions, RecordLayout, bool]]:
+        return type(self), (self._options, self._layout, self._upserts)
 
     @property
     def schema(self) -> pa.Schema:
@@ -187,7 +185,11 @@ class KafkaSource(SkippingSource):
         rows = sum(max(0, end - following.get(partition, end)) for partition, end in ends.items())
         if not rows:
             return Lag(seconds=0.0, rows=0)
-        behind = next(at for at, seen in self._end_history if _has_more(seen, following))
+        behind = next(
+            at
+            for at, seen in self._end_history
+            if any(end > following.get(partition, end) for partition, end in seen.items())
+        )
         return Lag(seconds=max(0.0, time.time() - behind), rows=rows)
 
     def close(self) -> None:
@@ -266,10 +268,6 @@ class KafkaSource(SkippingSource):
         if before.until is not None:
             return before.until
         return Bounds(self._options, self._connected).ends(following)
-
-
-def _has_more(ends: Mapping[Partition, int], following: Mapping[Partition, int]) -> bool:
-    return any(end > following.get(partition, end) for partition, end in ends.items())
 
 
 def _limited(

@@ -7,7 +7,7 @@ from streamhouse.connectors.base import Connector
 from streamhouse.connectors.kinesis.options import DECLARED, OPTIONS, WHERE, parse
 from streamhouse.connectors.kinesis.rows import RecordRows
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.formats.base import FormatChoice, format_of
+from streamhouse.formats.base import format_of
 from streamhouse.source import Source
 from streamhouse.sql.plan import Capabilities, TableInfo
 
@@ -26,23 +26,17 @@ class _Kinesis(Connector):
         return replace(self.capabilities, changelog=format_of(options["format"]).changelog)
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
-        current = DECLARED.current(options)
-        parsed = parse(current, where)
-        form = FormatChoice.of(current, current["format"])
-        RecordRows(table.columns, form)
-        if form.changelog:
-            parsed.bad_records.check_changes(where)
+        RecordRows(table.columns, parse(options, where).form)
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
-        return f"{self.name} {parse(DECLARED.current(spec.options)).name}"
+        return f"{self.name} {parse(spec.options).name}"
 
     def source(self, spec: SourceSpec, names: Sequence[str] | None) -> Source:
         # AWS's client takes a third of a second to import.
         from streamhouse.connectors.kinesis.source import KinesisSource
 
-        current = DECLARED.current(spec.options)
-        form = FormatChoice.of(current, current["format"])
-        return KinesisSource(parse(current), RecordRows(spec.columns, form))
+        options = parse(spec.options)
+        return KinesisSource(options, RecordRows(spec.columns, options.form))
 
 
 CONNECTOR = _Kinesis()

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.bad_records import BadRecordOptions
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import declared_options, format_of, names
+from streamhouse.formats.base import FormatChoice, declared_options, format_of, names
 from streamhouse.options import DeclaredOptions, OptionValues, of_option
 
 WHERE = "kinesis"
@@ -31,6 +31,7 @@ class KinesisOptions:
     stream: str
     region: str | None
     init_ms: int | None
+    form: FormatChoice
     bad_records: BadRecordOptions
     endpoint: str | None = of_option("aws.endpoint")
     trusts_all: bool = of_option("aws.trust.all.certificates")
@@ -52,8 +53,9 @@ class KinesisOptions:
         return self.stream if match is None else match["name"]
 
 
-def parse(options: Mapping[str, str], where: str = WHERE) -> KinesisOptions:
-    """The checked options, with current names; raises `OptionError`."""
+def parse(given: Mapping[str, str], where: str = WHERE) -> KinesisOptions:
+    """The checked options; raises `OptionError`."""
+    options = DECLARED.current(given)
     values = OptionValues(OPTIONS, options)
     values.check(where)
     stream, region = _stream(options)
@@ -68,12 +70,16 @@ def parse(options: Mapping[str, str], where: str = WHERE) -> KinesisOptions:
             "timestamp in that format, or as seconds since 1970"
         )
     time = values["source.init.timestamp"]
+    form, bad_records = FormatChoice.of(options, values["format"]), values.record(BadRecordOptions)
+    if form.changelog:
+        bad_records.check_changes(where)
     return values.record(
         KinesisOptions,
         stream=stream,
         region=region,
         init_ms=None if time is None else _timestamp_ms("source.init.timestamp", time),
-        bad_records=values.record(BadRecordOptions),
+        form=form,
+        bad_records=bad_records,
     )
 
 

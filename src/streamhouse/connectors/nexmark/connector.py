@@ -351,10 +351,7 @@ class _Nexmark(GeneratedConnector):
     scan_note = "all events; needs `events.num`"
 
     def generated(
-        self,
-        columns: Sequence[Column],
-        options: Mapping[str, str],
-        names: Sequence[str] | None = None,
+        self, columns: Sequence[Column], options: Mapping[str, str], names: Sequence[str] | None
     ) -> NexmarkSource:
         check_columns(columns)
         return NexmarkSource([c for c in columns if names is None or c.name in names], options)

@@ -94,15 +94,11 @@ def _kind(kind: pa.DataType, name: str) -> Any:
     return _PLAIN[kind]
 
 
-def converter(kind: pa.DataType) -> Convert:
-    """A function from a value of Avro, or null; `ValueMismatch` if the value does not fit.
+def _leaf(kind: pa.DataType, options: JsonOptions) -> Convert:
+    """The converter of a type that is not nested; raises `ValueError` for what does not fit.
 
     Values are not converted between kinds: a number does not fit STRING, nor a text a number.
     """
-    return exact.converter(kind, JsonOptions(), _leaf)
-
-
-def _leaf(kind: pa.DataType, options: JsonOptions) -> Convert:
     wanted, plain = _fitting(kind, options)
 
     def convert(value: Any) -> Any:
@@ -170,7 +166,7 @@ class AvroDecoder:
         return found.decoded(arrays, self._schema, ignore=False)
 
     def _column(self, field: pa.Field, found: ParsedRows) -> pa.Array:
-        convert = converter(field.type)
+        convert = exact.converter(field.type, JsonOptions(), _leaf)
         values = [row.get(field.name) for row in found.rows]
         array = found.converted(field, values, lambda _, value: convert(value))
         found.check_nulls(field, array)

@@ -1,11 +1,9 @@
 """The format `csv`: one record is one line."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import orjson
 import pyarrow as pa
@@ -40,7 +38,7 @@ class CsvOptions:
     ignore_parse_errors: bool = of_option("ignore-parse-errors", False)
 
     @classmethod
-    def parse(cls, values: OptionValues) -> CsvOptions:
+    def parse(cls, values: OptionValues) -> Self:
         """Raises `OptionError`."""
         where = values.before
 

@@ -5,8 +5,6 @@ Numbers are read by orjson, whose floats have lost the text of the number. Where
 `parse_exactly`, in which each number is a `Number`.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json
@@ -15,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +49,7 @@ class JsonOptions:
     ignore_null_fields: bool = of_option("encode.ignore-null-fields", False)
 
     @classmethod
-    def parse(cls, values: OptionValues) -> JsonOptions:
+    def parse(cls, values: OptionValues) -> Self:
         """Raises `OptionError`."""
         parsed = values.record(cls)
         if parsed.fail_on_missing_field and parsed.ignore_parse_errors:

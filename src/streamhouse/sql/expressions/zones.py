@@ -97,29 +97,26 @@ def in_zone(tree: exp.Expr, zone: str) -> exp.Expr:
         how = node.meta.pop(ZONE, None)
         value = node.this
         if how == LOCAL:
-            node.set("this", _local(value, zone))
+            node.set("this", _shifted(value, zone))
         elif how == INSTANT:
             if not value.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
                 value = type(node)(this=value, to=exp.DataType.build("TIMESTAMP", dialect="duckdb"))
             node.set("this", _instant(value, zone))
         elif how == TO_LOCAL:
-            node.set("this", _local(_of_utc(value), zone))
+            node.set("this", _shifted(_shifted(value, UTC), zone))
         elif how == FROM_LOCAL:
-            node.set("this", _local(_instant(value, zone), UTC))
+            node.set("this", _shifted(_instant(value, zone), UTC))
     return tree
 
 
-def _local(instant: exp.Expr, zone: str) -> exp.Expr:
-    return call("TIMEZONE", exp.Literal.string(zone), instant)
-
-
-def _of_utc(local: exp.Expr) -> exp.Expr:
-    return call("TIMEZONE", exp.Literal.string(UTC), local)
+def _shifted(time: exp.Expr, zone: str) -> exp.Expr:
+    """An instant as a local TIMESTAMP of a zone, or the reverse."""
+    return call("TIMEZONE", exp.Literal.string(zone), time)
 
 
 def _instant(local: exp.Expr, zone: str) -> exp.Expr:
     """The instant of a TIMESTAMP. Of two instants DuckDB has the last one."""
-    last = call("TIMEZONE", exp.Literal.string(zone), local)
+    last = _shifted(local, zone)
     if _OFFSET.fullmatch(zone):
         return last
     in_zone, in_utc = (f"TIMEZONE('{name}', (last - TO_DAYS(1)))" for name in (zone, UTC))

@@ -23,7 +23,7 @@ import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 from sqlglot import exp
 
-from streamhouse.sql.functions import java_times, json_results
+from streamhouse.sql.functions import java_times, json_path
 from streamhouse.sql.functions.expression_builders import call, cast, text_of
 from streamhouse.sql.functions.java_numbers import java_double, java_float
 from streamhouse.sql.functions.row_patterns import Matches
@@ -330,10 +330,10 @@ _TABLE: dict[str, tuple[str, Callable[..., Any]]] = {
     "hash_code": ("VARCHAR -> INTEGER", _hash_code),
     "initcap": ("VARCHAR -> VARCHAR", _initcap),
     "instr": ("VARCHAR, VARCHAR, INTEGER, INTEGER -> INTEGER", _instr),
-    "json_exists": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", json_results.exists),
-    "json_kind": ("VARCHAR -> VARCHAR", json_results.kind),
-    "json_length": ("VARCHAR, VARCHAR -> INTEGER", json_results.length),
-    "json_query": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", json_results.query),
+    "json_exists": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", json_path.exists),
+    "json_kind": ("VARCHAR -> VARCHAR", json_path.kind),
+    "json_length": ("VARCHAR, VARCHAR -> INTEGER", json_path.length),
+    "json_query": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", json_path.query),
     "lower": ("VARCHAR -> VARCHAR", str.lower),
     "map_of": ("VARCHAR, VARCHAR, VARCHAR -> MAP(VARCHAR, VARCHAR)", _map_of),
     "parse_time": ("VARCHAR, VARCHAR -> TIMESTAMP", java_times.parsed),
@@ -353,7 +353,7 @@ _TABLE: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 _OF_NULLS: dict[str, tuple[str, Callable[..., Any]]] = {
     "array_join": ("VARCHAR[], VARCHAR, VARCHAR -> VARCHAR", _array_join),
-    "json_value": ("VARCHAR, VARCHAR, VARCHAR, VARCHAR -> VARCHAR", json_results.value),
+    "json_value": ("VARCHAR, VARCHAR, VARCHAR, VARCHAR -> VARCHAR", json_path.value),
     "parse_url": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", _parse_url),
 }
 """Functions that take nulls."""

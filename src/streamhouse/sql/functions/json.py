@@ -35,7 +35,7 @@ def _path(node: exp.Expr) -> exp.Expr:
 
 
 def _default(handler: Handler) -> exp.Expr:
-    """A handler for `json_results`: the letter `D` before a default, `E` for an error, or null."""
+    """A handler for `json_path.value`: `D` and a default, `E` for an error, or null."""
     if handler is None:
         return exp.Literal.string("E")
     if isinstance(handler, exp.Null):
@@ -148,9 +148,6 @@ def _json_length(args: Args) -> exp.Expr:
 
 
 TABLE: Table = {
-    "JSON_VALUE": (2, 2, lambda args: value_or(args, exp.Null(), exp.Null())),
-    "JSON_QUERY": (2, 2, lambda args: query_or(args, "", exp.Null(), exp.Null())),
-    "JSON_EXISTS": (2, 2, lambda args: exists_or(args, exp.false())),
     "JSON_LENGTH": (1, 2, _json_length),
     "JSON_STRING": (1, 1, lambda args: made(any_null(args, _json(args[0])))),
 }

@@ -2,6 +2,9 @@
 
 Of equal names in an object the last one counts, a number with a fraction is a DOUBLE, and a text
 after the JSON value is ignored. A path is a tuple of steps, which return the children of a node.
+
+Also the functions that DuckDB calls for one text: their results, and what ON EMPTY and ON ERROR
+give.
 """
 
 import json
@@ -252,7 +255,7 @@ def _one_condition(text: str, at: int) -> tuple[Condition, int]:
             found = []
         if compare is None:
             return bool(found) != bool(negated)
-        same = bool(found) and _kind(found[0]) == _kind(wanted)
+        same = bool(found) and _type_of(found[0]) == _type_of(wanted)
         if compare in ("==", "!="):
             return (same and found[0] == wanted) == (compare == "==")
         return same and wanted is not None and _COMPARE[compare](found[0], wanted)
@@ -264,5 +267,80 @@ def _literal(text: str) -> Any:
     return _unquoted(text) if text[0] in "'\"" else parsed(text)
 
 
-def _kind(value: Any) -> type:
+def _type_of(value: Any) -> type:
     return float if isinstance(value, int) and not isinstance(value, bool) else type(value)
+
+
+def value(text: str | None, path: str | None, empty: str | None, error: str | None) -> str | None:
+    """JSON_VALUE. A handler is null, `E` for an error, or `D` and the default."""
+    if text is None or path is None:
+        return None
+    try:
+        found = compiled(path).value(text)
+    except PathError as failure:
+        return _instead(error, f"JSON_VALUE: {failure}")
+    if found is None or (compiled(path).lax and not is_scalar(found)):
+        return _instead(empty, "JSON_VALUE: nothing at the path")
+    if not is_scalar(found):
+        return _instead(error, "JSON_VALUE: an object or array at the path")
+    return _utf8(scalar_text(found))
+
+
+def query(text: str, path: str, clauses: str) -> str | None:
+    """JSON_QUERY. `clauses` has the wrapper's first letter and the values ON EMPTY and ON ERROR."""
+    wrapper, empty, error = clauses.split(",")
+    try:
+        found = compiled(path).value(text)
+    except PathError as failure:
+        return _constant(error, f"JSON_QUERY: {failure}")
+    if found is None:
+        return _constant(empty, "JSON_QUERY: nothing at the path")
+    if wrapper == "U" or (wrapper == "C" and not isinstance(found, list)):
+        found = [found]
+    if is_scalar(found):
+        instead = empty if compiled(path).lax else error
+        return _constant(instead, "JSON_QUERY: a scalar at the path")
+    return _utf8(written(found))
+
+
+def exists(text: str, path: str, error: str) -> str | None:
+    """JSON_EXISTS as `true` or `false`; `error` is the value ON ERROR."""
+    try:
+        return "false" if compiled(path).value(text) is None else "true"
+    except PathError as failure:
+        return _constant(error.lower() if len(error) > 1 else error, f"JSON_EXISTS: {failure}")
+
+
+def kind(text: str) -> str | None:
+    """OBJECT, ARRAY or SCALAR; None for a text that is not JSON."""
+    try:
+        found = parsed(text)
+    except PathError:
+        return None
+    return "OBJECT" if isinstance(found, dict) else "ARRAY" if not is_scalar(found) else "SCALAR"
+
+
+def length(text: str, path: str) -> int | None:
+    """JSON_LENGTH: the number of members or elements, 1 for a scalar, None if there is none."""
+    try:
+        found: Any = parsed(text) if path == "$" else compiled(path).value(text)
+    except PathError:
+        return None
+    return 1 if is_scalar(found) else len(found)
+
+
+def _instead(handler: str | None, message: str) -> str | None:
+    if handler == "E":
+        raise ValueError(message)
+    return None if handler is None else handler[1:]
+
+
+def _constant(handler: str, message: str) -> str | None:
+    if handler == "E":
+        raise ValueError(message)
+    return handler or None
+
+
+def _utf8(text: str) -> str:
+    """A text without half surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

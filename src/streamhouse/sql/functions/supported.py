@@ -42,8 +42,8 @@ def known() -> list[str]:
     """The names of all supported functions, sorted."""
     return sorted({*BUILDERS, "CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION",
                    "CEIL", "FLOOR", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP",
-                   "JSON_ARRAY", "JSON_ARRAYAGG", "JSON_OBJECT", "JSON_OBJECTAGG",
-                   "LOCALTIME", "LOCALTIMESTAMP"})  # fmt: skip
+                   "JSON_ARRAY", "JSON_ARRAYAGG", "JSON_EXISTS", "JSON_OBJECT", "JSON_OBJECTAGG",
+                   "JSON_QUERY", "JSON_VALUE", "LOCALTIME", "LOCALTIMESTAMP"})  # fmt: skip
 
 
 def check_count(name: str, count: int, least: int, most: int | None) -> None:

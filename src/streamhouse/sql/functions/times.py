@@ -202,19 +202,11 @@ def clock_of(node: exp.Expr) -> exp.Expr | None:
     return clock
 
 
-def follows_argument(node: exp.Cast) -> bool:
-    """Whether the type of a call depends on that of its timestamp argument."""
-    return _DATED in node.meta
-
-
 def argument(node: exp.Expr) -> exp.Expr | None:
     """The timestamp argument of a call whose type depends on it; None for any other node."""
-    if not isinstance(node, exp.Cast) or not follows_argument(node):
+    if not isinstance(node, exp.Cast) or _DATED not in node.meta:
         return None
-    marked = next(
-        (marker for marker in node.find_all(exp.Cast) if marker.meta.get(_ARGUMENT)), None
-    )
-    return None if marked is None else marked.this
+    return next((each.this for each in node.find_all(exp.Cast) if each.meta.get(_ARGUMENT)), None)
 
 
 def note_type(node: exp.Cast, kind: exp.DataType) -> None:
@@ -223,9 +215,9 @@ def note_type(node: exp.Cast, kind: exp.DataType) -> None:
         node.meta[_TYPE] = kind.this
 
 
-def with_flink_type(node: exp.Expr, zoned: bool = False) -> exp.Expr:
+def with_flink_type(node: exp.Expr, zoned: bool) -> exp.Expr:
     """Cast a marked call to DATE or TIME where Flink returns that; if `zoned` to TIMESTAMP_LTZ."""
-    if not isinstance(node, exp.Cast) or not follows_argument(node):
+    if _DATED not in node.meta:
         return node
     marker = next((each for each in node.find_all(exp.Cast) if _TYPE in each.meta), None)
     kind = None if marker is None else marker.meta[_TYPE]

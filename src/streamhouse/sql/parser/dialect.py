@@ -217,13 +217,15 @@ class Flink(Dialect):
 
         def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
             token = self._curr
-            declaration = self._declaration(token)
-            if declaration is not None:
-                return self._parse_declared(declaration)
-            if token and self._is_unknown_function(token):
-                raise FlinkParseError(functions.unknown(token.text), token, unsupported=True)
             try:
-                self._check_count(token)
+                if token and self._next.token_type == TokenType.L_PAREN:
+                    declaration = self._declaration(token)
+                    if declaration is not None:
+                        return self._parse_declared(declaration)
+                    if self._is_unknown_function(token):
+                        message = functions.unknown(token.text)
+                        raise FlinkParseError(message, token, unsupported=True)
+                    self._check_count(token)
                 call = super()._parse_function_call(*args, **kwargs)
                 if call is not None and "start" not in call.meta:
                     call.update_positions(token)
@@ -232,10 +234,8 @@ class Flink(Dialect):
                 unsupported = error.unsupported
                 raise FlinkParseError(str(error), token, unsupported=unsupported) from None
 
-        def _check_count(self, token: Token | None) -> None:
+        def _check_count(self, token: Token) -> None:
             """Check the number of arguments where the base's parser of a function does not."""
-            if token is None or self._next.token_type != TokenType.L_PAREN:
-                return
             counts = _COUNTS.get(token.text.upper())
             if counts is None:
                 return
@@ -248,10 +248,8 @@ class Flink(Dialect):
             empty = self._tokens[self._index + 2].token_type == TokenType.R_PAREN
             functions.check_count(token.text.upper(), 0 if empty else commas + 1, *counts)
 
-        def _declaration(self, token: Token | None) -> Declaration | None:
+        def _declaration(self, token: Token) -> Declaration | None:
             """The declared Python function that is called at a token, if any."""
-            if token is None or self._next.token_type != TokenType.L_PAREN:
-                return None
             if token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
                 return None
             declaration = self.script.functions.get(token.text.lower())
@@ -269,15 +267,11 @@ class Flink(Dialect):
             arguments: list[exp.Expr] = []
             if self._curr.token_type != TokenType.R_PAREN:
                 arguments = self._parse_csv(self._parse_disjunction)
-            if not self._match(TokenType.R_PAREN) or any(
-                isinstance(argument, exp.Star) for argument in arguments
-            ):
-                self.raise_error("Expecting )")
+            self._match_r_paren()
+            self._expect(not any(isinstance(each, exp.Star) for each in arguments), ")")
             return declared_call(declaration, arguments).update_positions(token)
 
         def _is_unknown_function(self, token: Token) -> bool:
-            if self._next.token_type != TokenType.L_PAREN:
-                return False
             name = token.text.upper()
             supported = name in self.FUNCTIONS or name in self.FUNCTION_PARSERS
             if supported and self._prev.token_type != TokenType.DOT:
@@ -334,13 +328,11 @@ class Flink(Dialect):
 
         def _parse_interval_unit(self) -> str:
             word = _unit_word(self._curr)
-            if word not in _INTERVAL_UNITS:
-                self.raise_error("Expecting a unit of time")
+            self._expect(word in _INTERVAL_UNITS, "a unit of time")
             self._advance()
             if self._match(TokenType.L_PAREN):
                 self._parse_csv(self._parse_number)
-                if not self._match(TokenType.R_PAREN):
-                    self.raise_error("Expecting )")
+                self._match_r_paren()
             return word
 
         def _parse_case(self) -> exp.Expr | None:
@@ -349,21 +341,17 @@ class Flink(Dialect):
             branches, otherwise = [], None
             while self._match(TokenType.WHEN):
                 conditions = self._parse_csv(self._parse_disjunction)
-                if not self._match(TokenType.THEN):
-                    self.raise_error("Expecting THEN")
+                self._expect(self._match(TokenType.THEN), "THEN")
                 then = self._parse_disjunction()
-                if value is None and len(conditions) > 1:
-                    self.raise_error("Expecting THEN")
+                self._expect(value is not None or len(conditions) == 1, "THEN")
                 for number, condition in enumerate(conditions):
                     # Copying the first, too, would be quadratic in the depth of nested CASEs.
                     true = then.copy() if then and number else then
                     branches.append(exp.If(this=condition, true=true))
-            if not branches:
-                self.raise_error("Expecting WHEN")
+            self._expect(branches, "WHEN")
             if self._match(TokenType.ELSE):
                 otherwise = self._parse_disjunction()
-            if not self._match(TokenType.END):
-                self.raise_error("Expecting END")
+            self._expect(self._match(TokenType.END), "END")
             return self.expression(exp.Case(this=value, ifs=branches, default=otherwise))
 
         def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
@@ -375,8 +363,7 @@ class Flink(Dialect):
             token = self._prev
             self._advance()
             parts = self._parse_csv(self._parse_disjunction)
-            if not self._match(TokenType.R_BRACKET):
-                self.raise_error("Expecting ]")
+            self._expect(self._match(TokenType.R_BRACKET), "]")
             if len(parts) % 2:
                 raise FlinkParseError("MAP takes pairs: MAP[key, value, …]", token)
             keys, values = (exp.Array(expressions=parts[first::2]) for first in (0, 1))

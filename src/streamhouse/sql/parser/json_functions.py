@@ -27,20 +27,15 @@ class JsonFunctionsParser(StrictParser):
             kind = self._parse_types(with_collation=True)
         if kind is not None and name != "JSON_VALUE" and kind.sql() not in _RETURNED.get(name, ()):
             self.refuse(f"{name} takes no RETURNING of this type; leave it out", returning)
+        functions.check_count(name, len(arguments), 2, 2)
         if name == "JSON_EXISTS":
-            return json.exists_or(
-                self._with_checked_count(name, arguments), self._parse_exists_error()
-            )
+            return json.exists_or(arguments, self._parse_exists_error())
         if name == "JSON_QUERY":
-            found = self._parse_query(self._with_checked_count(name, arguments))
+            found = self._parse_query(arguments)
             is_array = kind is not None and kind.this == exp.DType.ARRAY
             return try_cast(try_cast(found, "JSON"), "VARCHAR[]") if is_array else found
-        scalar = self._parse_scalar(arguments)
+        scalar = json.value_or(arguments, *self._parse_handlers("DEFAULT"))
         return scalar if kind is None else exp.TryCast(this=scalar, to=kind)
-
-    def _with_checked_count(self, name: str, arguments: list[exp.Expr]) -> list[exp.Expr]:
-        functions.BUILDERS[name]([argument.copy() for argument in arguments])
-        return arguments
 
     def _parse_exists_error(self) -> exp.Expr | None:
         """TRUE, FALSE, UNKNOWN or ERROR (None), then ON ERROR; FALSE without this clause."""
@@ -49,8 +44,7 @@ class JsonFunctionsParser(StrictParser):
         if word not in (*values, "ERROR"):
             return exp.false()
         self._advance()
-        if not self._match_text_seq("ON", "ERROR"):
-            self.raise_error("Expecting ON ERROR")
+        self._expect(self._match_text_seq("ON", "ERROR"), "ON ERROR")
         return values.get(word)
 
     def _parse_query(self, arguments: list[exp.Expr]) -> exp.Expr:
@@ -64,15 +58,8 @@ class JsonFunctionsParser(StrictParser):
                 self._match_text_seq("UNCONDITIONAL")
         if wrapper or self._match_text_seq("WITHOUT"):
             self._match_text_seq("ARRAY")
-            if not self._match_text_seq("WRAPPER"):
-                self.raise_error("Expecting WRAPPER")
-        empty, error = self._parse_handlers("EMPTY")
-        return json.query_or(arguments, wrapper, empty, error)
-
-    def _parse_scalar(self, arguments: list[exp.Expr]) -> exp.Expr:
-        """The end of JSON_VALUE: its values ON EMPTY and ON ERROR."""
-        empty, error = self._parse_handlers("DEFAULT")
-        return json.value_or(self._with_checked_count("JSON_VALUE", arguments), empty, error)
+            self._expect(self._match_text_seq("WRAPPER"), "WRAPPER")
+        return json.query_or(arguments, wrapper, *self._parse_handlers("EMPTY"))
 
     def _parse_handlers(self, third: str) -> tuple[exp.Expr | None, exp.Expr | None]:
         """NULL, ERROR (None) or `third` ON EMPTY and ON ERROR, in any order; NULL by default."""
@@ -89,11 +76,9 @@ class JsonFunctionsParser(StrictParser):
             elif word == "EMPTY":
                 self._match_text_seq("ARRAY")
                 value = exp.Literal.string("[]")
-            if not self._match_text_seq("ON"):
-                self.raise_error("Expecting ON")
+            self._expect(self._match_text_seq("ON"), "ON")
             event = self._curr.text.upper() if self._curr else ""
-            if event not in open_:
-                self.raise_error("Expecting EMPTY or ERROR")
+            self._expect(event in open_, "EMPTY or ERROR")
             self._advance()
             open_.remove(event)
             handlers[event] = value
@@ -119,8 +104,7 @@ class JsonFunctionsParser(StrictParser):
         """[KEY] key VALUE value, or key: value."""
         self._match_text_seq("KEY")
         key = self._parse_bitwise()
-        if not self._match_text_seq("VALUE") and not self._match(TokenType.COLON):
-            self.raise_error("Expecting VALUE")
+        self._expect(self._match_text_seq("VALUE") or self._match(TokenType.COLON), "VALUE")
         value = self._parse_disjunction()
         if key is None or value is None:
             raise FlinkParseError(f"{function} takes a key and a value", self._prev)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
@@ -15,7 +15,6 @@ from streamhouse.sql.parser.matched_rows import Matching, Measure, PatternError
 from streamhouse.sql.parser.strict_parser import ADVICE, FlinkParseError
 from streamhouse.sql.parser.window_tables import WindowTablesParser
 
-T = TypeVar("T")
 _DATA = "_data"
 _SYMBOL = re.compile(r"\w+|\{\s*\d*\s*,?\s*\d*\s*\}|[^\s\w]")
 _BOUNDS = {"?": (0, 1), "*": (0, None), "+": (1, None)}
@@ -49,7 +48,7 @@ class MatchRecognizeParser(WindowTablesParser):
         return None
 
     def _parse_matching(self, data: exp.Expr) -> Matching:
-        self._expect(self._match(TokenType.L_PAREN), "(")
+        self._match_l_paren()
         parts = self._parse_partition_by()
         keys = [key for key in parts if isinstance(key, exp.Column)]
         if len(keys) < len(parts):
@@ -64,7 +63,7 @@ class MatchRecognizeParser(WindowTablesParser):
         subsets = dict(self._parse_csv(self._parse_subset)) if subset else {}
         self._expect(self._match_text_seq("DEFINE"), "DEFINE")
         define = {each.name: each.value for each in self._parse_csv(self._parse_definition)}
-        self._expect(self._match(TokenType.R_PAREN), ")")
+        self._match_r_paren()
         variables = {name: (name,) for name in pattern.variables} | subsets
         named = [*define, *(name for names in subsets.values() for name in names), skip_to]
         for name in (each for each in named if each and each not in variables):
@@ -74,12 +73,6 @@ class MatchRecognizeParser(WindowTablesParser):
         return Matching(
             data, keys, order.expressions, measures, program, variables, define, all_rows
         )
-
-    def _expect(self, found: T | None, text: str) -> T:
-        if not found:
-            self.raise_error(f"Expecting {text}")
-        assert found is not None
-        return found
 
     def _parse_name(self) -> str:
         return self._expect(self._parse_id_var(), "a name").name
@@ -127,7 +120,7 @@ class MatchRecognizeParser(WindowTablesParser):
         return kind, self._parse_name()
 
     def _parse_pattern(self) -> _Pattern:
-        self._expect(self._match(TokenType.L_PAREN), "(")
+        self._match_l_paren()
         depth, words = 1, []
         while self._curr and depth:
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(self._curr.token_type, 0)

@@ -50,8 +50,7 @@ def closed(parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Callable[[A
     def with_end(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def parsed(self: StrictParser) -> Any:
             found = parse(self)
-            if self._curr.token_type != TokenType.R_PAREN:
-                self.raise_error("Expecting )")
+            self._expect(self._curr.token_type == TokenType.R_PAREN, ")")
             return found
 
         return parsed
@@ -71,6 +70,13 @@ class StrictParser(parser.Parser):
     def refuse(self, message: str, token: Token | None = None) -> NoReturn:
         """Raise that known syntax is not supported; without `token`: at the next token."""
         raise FlinkParseError(message, token or self._curr, unsupported=True)
+
+    def _expect(self, found: T | None, text: str) -> T:
+        """What was found; without it, raises that `text` is expected at the next token."""
+        if not found:
+            self.raise_error(f"Expecting {text}")
+        assert found is not None
+        return found
 
     def validate_expression(self, expression: Any, args: Any = None) -> Any:
         """As the base, without its check of argument counts, which `functions` has done."""

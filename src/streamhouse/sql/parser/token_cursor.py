@@ -1,11 +1,9 @@
 """A cursor over the tokens of one statement, which parses everything that is not a query."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -37,9 +35,9 @@ class Cursor:
         self.original = self.original or self.tokens
         self.tokens = [part for token in self.tokens for part in _split_words(token)]
 
-    def part(self, tokens: list[Token]) -> Cursor:
+    def part(self, tokens: list[Token]) -> Self:
         """A new cursor over some of the tokens."""
-        return Cursor(self.script, tokens, self.original)
+        return type(self)(self.script, tokens, self.original)
 
     def rest(self) -> list[Token]:
         """The remaining tokens, as the lexer made them."""

@@ -38,8 +38,7 @@ class WindowTablesParser(JsonFunctionsParser):
         self._advance(2)
         select = self._parse_windowed_rows(token, name)
         for _ in range(1 + bool(wrapped)):
-            if not self._match(TokenType.R_PAREN):
-                self.raise_error("Expecting )")
+            self._match_r_paren()
         select.update_positions(token)
         table = exp.Subquery(this=select, alias=self._parse_table_alias())
         return table.update_positions(token)

@@ -126,18 +126,18 @@ def windowed(
     where = exp.Where(this=present if where is None else exp.and_(where.copy(), present))
     if window.kind == "SESSION":
         select = _sessions(window, data, time, keys, where, names)
+    elif window.kind == "TUMBLE":
+        select = _tumbling(window, data, time, where, names)
     else:
-        select = _aligned(window, data, time, where, names)
+        select = _sliced(window, data, time, where, names)
     select.meta[WINDOWED] = window
     return select
 
 
-def _aligned(
+def _tumbling(
     window: Window, data: exp.Expr, time: exp.Expr, where: exp.Where, names: Sequence[str]
 ) -> exp.Select:
-    """Rows with their windows of TUMBLE, HOP or CUMULATE, which depend on nothing but the time."""
-    if window.kind != "TUMBLE":
-        return _sliced(window, data, time, where, names)
+    """Rows with their windows of TUMBLE."""
     start = window.floor(_of(time), window.size)
     star = exp.Column(this=exp.Star(), table=quoted(data.alias_or_name))
     columns = _columns(start, _plus(start, window.size), time, names)

@@ -21,7 +21,7 @@ _REAL = ("float", "double", "null")
 
 
 def divided(node: exp.Div, relations: Relations) -> exp.Expr | None:
-    """Give a division, whose sides are translated already, Flink's value and type.
+    """Give a division, whose sides are translated and in parentheses, Flink's value and type.
 
     None if a type is unknown or cannot be divided.
     """
@@ -68,8 +68,7 @@ def digits(kind: DuckDBPyType) -> tuple[int, int] | None:
 def _divided(node: exp.Div, kinds: list[DuckDBPyType]) -> exp.Expr | None:
     """A division of operands of these types; None for types that cannot be divided."""
     if all(kind.id in _INTEGER_DIGITS for kind in kinds):
-        whole = exp.IntDiv(this=_wrapped(node.left), expression=_wrapped(node.right))
-        return exp.Paren(this=whole)
+        return exp.Paren(this=exp.IntDiv(this=node.left, expression=node.right))
     one, two = (digits(kind) for kind in kinds)
     if one is None or two is None:
         is_number = all(kind.id in _REAL or digits(kind) is not None for kind in kinds)
@@ -112,7 +111,3 @@ def _magnitude(side: exp.Expr, kind: tuple[int, int]) -> exp.Expr:
         # The product would have too many digits; go by the text, which has all of them.
         value = "REPLACE(value::VARCHAR, '.', '')"
     return filled(f"ABS({value}::HUGEINT)", value=side.copy())
-
-
-def _wrapped(node: exp.Expr) -> exp.Expr:
-    return exp.Paren(this=node) if isinstance(node, exp.Binary) else node
