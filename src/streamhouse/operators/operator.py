@@ -92,9 +92,9 @@ class Leading:
         return cls(name, not term.args.get("desc"), most)
 
     @property
-    def extreme(self) -> str:
-        """The aggregate function of the most leading value."""
-        return "min" if self.least else "max"
+    def extremes(self) -> tuple[str, str]:
+        """The aggregate functions of the first value, and of the last."""
+        return ("min", "max") if self.least else ("max", "min")
 
     def leads(self, value: str, other: str) -> str:
         """The condition that a value comes before another one, which may be null."""

@@ -351,13 +351,21 @@ class IncrementalRefresh:
         assert leading is not None
         self._db.register(f"{name}_raw", pa.concat_tables(rows))
         self._db.register(f"{name}_last", pa.Table.from_batches(last))
-        ends = f"{leading.extreme}({kept.ordered}) AS _end FROM {name}_last GROUP BY 1"
+        first, furthest = leading.extremes
+        ends = f"{first}({kept.ordered}) AS _end FROM {name}_last GROUP BY 1"
         self._db.execute(f"CREATE OR REPLACE TEMP TABLE {name}_ends AS SELECT {HASH}, {ends}")
+        # Few rows of a change come before the furthest of these ends.
+        self._db.execute(
+            f"SET VARIABLE furthest = (SELECT if(bool_and(_end IS NOT NULL), {furthest}(_end), "
+            f"NULL) FROM {name}_ends)"
+        )
         changed = self._with_weights(name, kept, rows, change).new
         names, value = _names(kept), quote(leading.column)
+        near = leading.leads(value, "getvariable('furthest')")
         counted = (
             f"SELECT {keys_of(kept.by)}, {value} AS _v, sum({WEIGHT}) AS _n "
-            f"FROM {changed} AS {kept.alias} GROUP BY ALL HAVING sum({WEIGHT}) > 0"
+            f"FROM {changed} AS {kept.alias} WHERE {near} "
+            f"GROUP BY ALL HAVING sum({WEIGHT}) > 0"
         )
         enough = (
             f"SELECT {', '.join(names) or '1 AS _k'} FROM ({counted}) JOIN {name}_ends "
