@@ -281,13 +281,16 @@ class Pipeline:
         return found
 
     def refreshed(self, after: int) -> int:
-        """Wait for the view's first snapshot after `after`; returns its time, in ms."""
-        deadline = time.monotonic() + WAIT_S
+        """Wait for the view's first refresh after the snapshot `after`; returns its time, in ms."""
+        table, deadline = f"shop.{self._view}", time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 break
-            if self._lab.snapshot(self._view) > after:
-                return self._lab.commit_time(self._view, after + 1)
+            for number in range(after + 1, self._lab.snapshot(self._view) + 1):
+                snapshot = self._lab.warehouse.table(table).snapshot(number)
+                # Compactions commit, too.
+                if snapshot.commit_kind == "APPEND":
+                    return snapshot.time_ms
             time.sleep(0.02)
         raise SystemExit((self._folder / "views.log").read_text()[-2000:])
 

@@ -327,7 +327,7 @@ class IncrementalRefresh:
             parts = [part for each in segments for part in each.parts(hashes)]
             if sum(part.num_rows for part in parts) <= WHOLE_ROWS:
                 return [*done, *self._found(segments, hashes)]
-            found = [part.first(first) for part in parts]
+            found = list(self._threads.map(AskedPart.first, parts, itertools.repeat(first)))
             rows = [pa.Table.from_batches(taken) for taken, _ in found if taken]
             last = [batch for _, each in found for batch in each]
             if not last:
