@@ -214,9 +214,11 @@ class BusyError(StreamhouseError):
 class NoSpaceError(StreamhouseError):
     """A disk, or the quota on it, is full; the operation may succeed once there is space."""
 
-    def __init__(self) -> None:
+    # Errors cross processes: an unpickled one gets its message.
+    def __init__(self, message: str = "") -> None:
         super().__init__(
-            "there is no room for temporary files: the disk of this machine, or the quota on "
+            message
+            or "there is no room for temporary files: the disk of this machine, or the quota on "
             "it, is full; free some, or set TMPDIR to a folder on another disk"
         )
 
