@@ -124,7 +124,8 @@ class Aggregate(Unary):
             return super().keeps
         only_lost = bool(self.steps)
         leading = self._leading if only_lost else None
-        rows = Kept(0, self.partitions[0], "", only_lost, only_lost, leading)
+        by = self.partitions[0]
+        rows = Kept(0, by, rare=only_lost, weighted=only_lost, leading=leading)
         found = (Kept(RESULT, self._names), rows)
         never_lost = self.input.emits <= Emits.INSERTS or not any(e.extreme for e in self.steps)
         return found[:1] if self.steps and never_lost else found
@@ -167,9 +168,11 @@ class Aggregate(Unary):
     @property
     def _leading(self) -> Leading | None:
         """The rows of a group by which its extremes are known, if all are of one column."""
-        steps = {(column(step.argument), step.least, step.source) for _, step in self._extremes}
-        (name, least, source), *others = [*steps, ("", False, 0)]
-        return Leading(name, least) if name and not source and len(others) == 1 else None
+        steps = [step for _, step in self._extremes]
+        found = {Leading(column(step.argument), step.least) for step in steps}
+        if len(found) > 1 or any(step.source or not column(step.argument) for step in steps):
+            return None
+        return next(iter(found), None)
 
     def _lost(self, delta: str, result: str) -> str:
         """The keys of the groups of which an extreme leaves and none like it enters."""

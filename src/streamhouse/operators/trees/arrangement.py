@@ -55,7 +55,7 @@ class Arrangement:
             column = rf'"?\b{self.alias}"?\."{re.escape(self.operator.prefix)}'
             by, sql = [re.sub(column, '"', each) for each in by], ""
             types = [("", kind) for _, kind in types]
-        order = [self.ordered, self.leading is not None and self.leading.least]
+        order = [self.sort_column, self.leading is not None and self.leading.least]
         # Other versions of DuckDB may hash in another way.
         parts = [sql, tables, types, by, self.kinds, order, duckdb.__version__]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
@@ -80,16 +80,16 @@ class Arrangement:
         return hash_of(self.by, self.kinds)
 
     @property
-    def ordered(self) -> str:
+    def sort_column(self) -> str:
         """The column of a segment by which rows with the same hash are sorted; empty if none is."""
         return f"c{[*self.operator.types].index(self.leading.column)}" if self.leading else ""
 
     @property
-    def order(self) -> str:
-        """The SQL of the order of a segment's rows."""
+    def order_by(self) -> str:
+        """The terms of ORDER BY that sort the rows of a segment."""
         if self.leading is None:
             return HASH
-        return f"{HASH}, {self.ordered} {'ASC' if self.leading.least else 'DESC'} NULLS LAST"
+        return f"{HASH}, {self.sort_column} {'ASC' if self.leading.least else 'DESC'} NULLS LAST"
 
     def stored(self, relation: str, count: str) -> str:
         """The SQL of the rows of a relation as a segment has them, in any order."""
@@ -108,11 +108,11 @@ class Arrangement:
         """The SQL of one segment instead of several ones, whose rows a relation has, in order."""
         kinds = self.operator.types.values()
         net = _net([f"c{n}" for n in range(len(kinds))], kinds, relation, COUNT, HASH)
-        return f"{net} ORDER BY {self.order}"
+        return f"{net} ORDER BY {self.order_by}"
 
     def sorted(self, rows: pa.Table) -> pa.Table:
         """Rows of a segment in their order."""
-        return in_order(rows, self.ordered, self.leading is not None and self.leading.least)
+        return in_order(rows, self.sort_column, self.leading is not None and self.leading.least)
 
     def weighted(self, relation: str) -> str:
         """The SQL of parts of segments: rows of the operator, with their counts as `WEIGHT`."""

@@ -59,11 +59,13 @@ MERGED_ROWS, MOST_FILES = 100_000, 64
 _BATCH_ROWS = 65_536
 _SORTED_ROWS = 1 << 18
 """The rows of a larger change are sorted by DuckDB, which may spill them."""
-FIRST_ROWS, WHOLE_ROWS = 64, 20_000
-"""So many rows of a key in a segment are read besides those that matter, if only the first do; and
-at most how many rows are all read, which is as fast."""
+FIRST_ROWS = 64
+"""How many rows of a key are read first from each segment, besides those that matter, where only
+leading rows matter."""
+WHOLE_ROWS = 20_000
+"""So few rows are all read as fast."""
 _DEEPER = 16
-"""How many times as many rows are read next, if these did not suffice."""
+"""How many times as many rows are read next if the first ones did not suffice."""
 _FEW_HASHES = 2_000
 """Fewer rows are found by one thread as fast."""
 _NEGATIVE = "kept rows have negative counts"
@@ -352,7 +354,7 @@ class IncrementalRefresh:
         self._db.register(f"{name}_raw", pa.concat_tables(rows))
         self._db.register(f"{name}_last", pa.Table.from_batches(last))
         first, furthest = leading.extremes
-        ends = f"{first}({kept.ordered}) AS _end FROM {name}_last GROUP BY 1"
+        ends = f"{first}({kept.sort_column}) AS _end FROM {name}_last GROUP BY 1"
         self._db.execute(f"CREATE OR REPLACE TEMP TABLE {name}_ends AS SELECT {HASH}, {ends}")
         # Few rows of a change come before the furthest of these ends.
         self._db.execute(
@@ -368,7 +370,7 @@ class IncrementalRefresh:
             f"GROUP BY ALL HAVING sum({WEIGHT}) > 0"
         )
         enough = (
-            f"SELECT {', '.join(names) or '1 AS _k'} FROM ({counted}) JOIN {name}_ends "
+            f"SELECT {keys_of(names)} FROM ({counted}) JOIN {name}_ends "
             f"ON {hash_of(names, kept.kinds)} = {HASH} WHERE {leading.leads('_v', '_end')} "
             f"GROUP BY ALL HAVING sum(_n) >= {leading.most}"
         )
@@ -383,7 +385,7 @@ class IncrementalRefresh:
         complete = self._db.sql(
             f"SELECT _r.* FROM {name}_raw AS _r LEFT JOIN {name}_ends AS _e USING ({HASH}) "
             f"WHERE {HASH} NOT IN (SELECT {HASH} FROM {name}_short) AND "
-            f"(_e.{HASH} IS NULL OR {leading.leads(kept.ordered, '_end')}) ORDER BY {HASH}"
+            f"(_e.{HASH} IS NULL OR {leading.leads(kept.sort_column, '_end')}) ORDER BY {HASH}"
         ).to_arrow_table()
         return short, complete
 
@@ -455,7 +457,7 @@ class IncrementalRefresh:
 
     def _segment(self, kept: Arrangement, sql: str) -> SegmentFile:
         """Write rows as one segment of an arrangement."""
-        reader = self._db.sql(f"{sql} ORDER BY {kept.order}").to_arrow_reader(_BATCH_ROWS)
+        reader = self._db.sql(f"{sql} ORDER BY {kept.order_by}").to_arrow_reader(_BATCH_ROWS)
         return written(self._store.folder, reader.schema, reader)
 
     def build(self) -> None:
