@@ -97,7 +97,7 @@ def test_lookup_tables_show_their_changelog_at_once(lake: Any, make_sale: Any) -
 def test_writers_that_wait_never_see_a_full_level_0(
     lake: Any, java: Sidecar, make_sale: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for most_s in ("MAX_WAIT_S", "MAX_TOTAL_WAIT_S"):
+    for most_s in ("WAIT_PER_FILE_S", "MAX_WAIT_S", "MAX_TOTAL_WAIT_S"):
         monkeypatch.setattr(backpressure, most_s, DEADLINE_S)
     name = lake.sales(**{"num-sorted-run.compaction-trigger": "3"})
     for identifier in range(4):

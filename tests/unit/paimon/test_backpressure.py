@@ -20,6 +20,7 @@ def never() -> bool:
 
 def test_a_writer_waits_until_the_next_commit_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WAIT_S", 3600.0)
+    monkeypatch.setattr(module, "WAIT_PER_FILE_S", 3600.0)
     pressure = Backpressure()
     pressure.limit("t", 4)
     pressure.added("t", 2)
@@ -48,6 +49,7 @@ def test_no_query_waits_for_a_compaction_that_will_not_run(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_WAIT_S", 3600.0)
+    monkeypatch.setattr(module, "WAIT_PER_FILE_S", 3600.0)
     pressure = Backpressure()
     for _ in range(20):
         pressure.added("t", 1)
@@ -67,8 +69,25 @@ def test_a_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pressure.files("t") == 20
 
 
+def test_each_file_above_the_limit_adds_to_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_PER_FILE_S", 0.3)
+    pressure = Backpressure()
+    pressure.limit("t", 4)
+    for _ in range(4):
+        pressure.added("t", 1)
+    waits = []
+    for _ in range(2):
+        began = time.monotonic()
+        pressure.wait("t", never)
+        waits.append(time.monotonic() - began)
+        pressure.added("t", 1)
+    assert 0.3 <= waits[0] < module.MAX_WAIT_S
+    assert 0.6 <= waits[1] < module.MAX_WAIT_S
+
+
 def test_patience_ends_until_the_next_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WAIT_S", 3600.0)
+    monkeypatch.setattr(module, "WAIT_PER_FILE_S", 3600.0)
     monkeypatch.setattr(module, "MAX_TOTAL_WAIT_S", 0.1)
     pressure = Backpressure()
     for _ in range(20):

@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+WAIT_PER_FILE_S = 0.1
+"""Wait before one batch for each file above the limit: rows grow old meanwhile, so the rate of
+commits falls step by step while a compaction takes longer."""
 MAX_WAIT_S = 3.0
 """Longest wait before one batch, since compaction may be slow or may get no processor time."""
 MAX_TOTAL_WAIT_S = 9.0
@@ -94,18 +97,20 @@ class Backpressure:
     def wait(self, table: str, stopped: Callable[[], bool]) -> None:
         """Wait until a commit like the largest so far fits under the limit, or `stopped()`.
 
-        At most `MAX_WAIT_S`, and `MAX_TOTAL_WAIT_S` in total until the next compaction.
+        At most `WAIT_PER_FILE_S` for each file above it and `MAX_WAIT_S`, and `MAX_TOTAL_WAIT_S` in
+        total until the next compaction.
         """
         with self._changed:
-            level0 = self._of(table)
-            deadline = time.monotonic() + min(MAX_WAIT_S, MAX_TOTAL_WAIT_S - level0.waited)
-            while not self._ended and not stopped() and time.monotonic() < deadline:
-                if level0.limit is None or not level0.added:
-                    return
-                if sum(files for _, files in level0.added) + level0.most_at_once <= level0.limit:
-                    return
+            level0, start = self._of(table), time.monotonic()
+            longest = min(MAX_WAIT_S, MAX_TOTAL_WAIT_S - level0.waited)
+            while not self._ended and not stopped() and level0.limit is not None and level0.added:
+                count = sum(files for _, files in level0.added)
+                above = count + level0.most_at_once - level0.limit
                 began = time.monotonic()
-                self._changed.wait(_STEP_S)
+                left = start + min(longest, above * WAIT_PER_FILE_S) - began
+                if left <= 0:
+                    return
+                self._changed.wait(min(_STEP_S, left))
                 level0.waited += time.monotonic() - began
 
     def _of(self, table: str) -> _Level0:
