@@ -34,7 +34,11 @@ python3.11 -m venv "$work/build"
 echo '== installs it (about 600 MB)'
 cd "$work"
 python3.11 -m venv "$work/env"
-"$work/env/bin/pip" --quiet --disable-pip-version-check install "$work"/dist/*.whl
+# A connection may break; what pip has downloaded is kept in its cache.
+for try in 1 2 3; do
+  "$work/env/bin/pip" --quiet --disable-pip-version-check install "$work"/dist/*.whl && break
+  [ "$try" -lt 3 ] || fail 'pip could not install the wheel'
+done
 export PATH=$work/env/bin:$PATH
 place=$(python -c 'import streamhouse; print(streamhouse.__file__)')
 [[ $place == "$work/env/"* ]] || fail "it imports $place"

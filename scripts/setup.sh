@@ -65,6 +65,18 @@ All of its output is in build/setup.log."
   printf 'done, %d s\n' $((SECONDS - start))
 }
 
+# again COMMAND…: runs a command that downloads, up to three times: a connection may break. What it
+# has downloaded is kept in a cache.
+again() {
+  local try
+  for try in 1 2; do
+    "$@" && return
+    printf '\n== failed (attempt %d of 3); trying again\n' "$try"
+    sleep 2
+  done
+  "$@"
+}
+
 progress() {
   if [ -t 1 ]; then
     local doing
@@ -95,7 +107,7 @@ runs() {
 
 # install PACKAGE…: installs Debian packages as root or through sudo; `missing` says what for.
 install() {
-  local as_root=() each get=(apt-get -o DPkg::Lock::Timeout=300)
+  local as_root=() each get=(apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
   command -v apt-get >/dev/null ||
     fail "missing: $missing; there is no apt-get, so install them yourself, then run again"
   if [ "$(id -u)" -ne 0 ]; then
@@ -224,7 +236,7 @@ python_environment() {
   fi
   # Python compiles the few of their 13,000 modules that are used when it first imports them.
   step '[3/5] Python packages (about 600 MB the first time) …' \
-    "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
+    again "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
     --no-compile --editable "${root}[dev]"
   runs "$venv/bin/playwright" --version || fail "playwright does not run: $why"
 }
@@ -273,7 +285,7 @@ fi
 if jar_is_there; then
   printf "[4/5] Paimon's Java core is there\n"
 else
-  step "[4/5] Paimon's Java core …" "$venv/bin/python" -m streamhouse.paimon.java.jars
+  step "[4/5] Paimon's Java core …" again "$venv/bin/python" -m streamhouse.paimon.java.jars
 fi
 # Halves the time that Spark takes to start; all works without it.
 # shellcheck disable=SC2016  # $0 is the inner shell's: the path needs no quoting.

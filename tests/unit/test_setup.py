@@ -211,13 +211,27 @@ def test_a_step_that_fails_shows_why_and_leaves_no_stamp(project: Path) -> None:
     assert not (project / ".venv").exists()
 
 
-def test_packages_that_do_not_install_leave_no_stamp(project: Path) -> None:
-    made = "echo 'ERROR: no such version'; exit 1"
-    program(project, "template", made)
+def python_with_pip(project: Path, pip: str) -> None:
+    """Makes `python`, whose virtual environments have `pip` as their Python."""
+    program(project, "template", pip)
     copy = f'mkdir -p "$4/bin"; cp \'{project}/bin/template\' "$4/bin/python"'
     program(project, "python", f'[ "$2" != venv ] || {{ {copy}; }}')
+
+
+def test_packages_that_do_not_install_leave_no_stamp(project: Path) -> None:
+    python_with_pip(project, "echo 'ERROR: no such version'; exit 1")
     done = set_up(project, PYTHON="python")
     assert done.returncode == 1
     assert "ERROR: no such version" in done.stderr
     assert "Python packages" in done.stderr and "build/setup.log" in done.stderr
     assert not (project / ".venv/.streamhouse-setup").exists()
+
+
+def test_a_download_that_breaks_is_tried_again(project: Path) -> None:
+    tries = project / "tries"
+    count = f"echo try >> '{tries}'; [ $(wc -l < '{tries}') -ge 3 ]"
+    python_with_pip(project, f"{count} || {{ echo 'ERROR: connection broken'; exit 1; }}")
+    done = set_up(project, PYTHON="python")
+    assert "[3/5] Python packages" in done.stdout and "failed" not in done.stdout
+    assert tries.read_text().count("try") == 3
+    assert "playwright does not run" in done.stderr, "what comes after the packages"
