@@ -27,6 +27,7 @@ MANIFESTS_KEPT = 2
 manifest with rows before the last batch is kept."""
 MANIFEST = "manifest-"
 """What the names of manifests begin with."""
+_WRITING = "writing.lock"
 LEFT_OVER_S = 3600.0
 """Files that no manifest names are left by dead tasks, or belong to a running one."""
 
@@ -108,6 +109,19 @@ class StateStore:
         for other in self._manifest_paths():
             if _batch_of(other) == manifest.batch and other != path:
                 other.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Held while the rows that a batch keeps are written; the next batch waits for it.
+
+        Raises `StateError` if the folder was deleted.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.folder / _WRITING, create=True))
+            except OSError as error:
+                raise StateError(f"{self.folder} cannot be locked: {error}") from error
+            yield
 
     def merging(self) -> AbstractContextManager[bool]:
         """Whether this process may merge segments beside the batches: one at a time does."""

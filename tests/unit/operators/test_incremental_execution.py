@@ -400,6 +400,7 @@ def _applied(
         delta = connection.sql(f"FROM {refresh.apply(changed)}").to_arrow_table()
         for operator in tree.operators:
             _check_net(connection, tree.delta(operator), operator)
+        refresh.keep()
         for files, arrangement in refresh.merges:
             merge_beside(connection, store, files, arrangement)
     counts: Counter[Any] = Counter()

@@ -6,8 +6,10 @@ import random
 import shutil
 import uuid
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +21,7 @@ from streamhouse.connectors.base import WrittenBatch
 from streamhouse.operators.trees import incremental as trees
 from streamhouse.operators.trees import recompute
 from streamhouse.runtime.views import build, incremental, task
+from streamhouse.runtime.views.incremental import IncrementalView
 from streamhouse.source import ROW_KIND
 from streamhouse.state import segment
 from streamhouse.state.segment import mergeable
@@ -43,6 +46,7 @@ def test_generated_views(
     seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trees, "PART_ROWS", (250_000, 1, 3)[seed % 3])
+    monkeypatch.setattr(incremental, "_FEW_ROWS", seed % 2 * 10_000)
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     queries = {f"v{n}": Generator(seed * _VIEWS + n).query() for n in range(_VIEWS)}
     views = _created(session, queries, tmp_path)
@@ -98,7 +102,8 @@ def test_what_is_kept_may_be_lost_at_any_time(
 ) -> None:
     """Kills, deleted and damaged files, and other writers of the view's table.
 
-    Kept rows are merged at once, by the refresh or by a thread that has ended before the next one.
+    Kept rows are written and merged by the refresh, or by a thread that has ended before the next
+    one.
     """
     monkeypatch.setattr(segment, "TIER", 2)
     monkeypatch.setattr(trees, "MERGED_ROWS", 5 if seed % 2 else 1_000)
@@ -106,6 +111,17 @@ def test_what_is_kept_may_be_lost_at_any_time(
     start = incremental.start_merges
     monkeypatch.setattr(incremental, "start_merges", lambda *given: start(*given).join())
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
+    write = IncrementalView._start_keeping
+
+    def keep(view: IncrementalView, refresh: Any, wrote: bool, opened: ExitStack) -> None:
+        if rng.random() < 0.3:
+            # The process ends before what is kept is written.
+            opened.close()
+        else:
+            write(view, refresh, wrote, opened).join()
+
+    monkeypatch.setattr(incremental, "_FEW_ROWS", 0 if seed % 4 else 10_000)
+    monkeypatch.setattr(IncrementalView, "_start_keeping", keep)
     queries = {f"v{n}": query for n, query in enumerate(_SHOP)}
     views = _created(session, queries, tmp_path)
     for view in views.values():

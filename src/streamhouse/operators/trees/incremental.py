@@ -119,17 +119,30 @@ class IncrementalRefresh:
         """Segments that are to be merged beside the batches."""
         self._changes: dict[str, str] = {}
         """The relations of changes that may have rows, by their names in the tree."""
-        self._added: dict[str, Future[SegmentFile]] = {}
-        """The segments of changes that are written beside the computation, by arrangement."""
+        self._stored: dict[str, int] = {}
+        """The number of rows of the changes that are tables, by their names."""
         self._threads = ThreadPoolExecutor(THREADS)
 
     def apply(self, changes: Mapping[Source, SourceChange]) -> str:
-        """Compute the change of the result; returns its relation, with `WEIGHT` last."""
+        """Compute the change of the result; returns its relation, with `WEIGHT` last.
+
+        `segments` stay as they are until `keep` is called.
+        """
         with self._threads:
             self._compute(changes)
-        for name, segment in self._added.items():
-            self._add(name, self._tree.arrangements[name], segment.result())
         return self._needed(self._tree.root)
+
+    def keep(self) -> None:
+        """Write the rows of all changes as segments, and add these to the kept rows."""
+        added: dict[str, Future[SegmentFile]] = {}
+        with ThreadPoolExecutor(THREADS) as threads:
+            for name, rows in self._stored.items():
+                for kept in self._tree.keeping.get(name, ()):
+                    if len(added) >= THREADS:  # So many changes at a time are in memory.
+                        list(added.values())[-THREADS].result()
+                    added[kept.name] = self._change_segment(kept, name, rows, threads)
+        for name, segment in added.items():
+            self._add(name, self._tree.arrangements[name], segment.result())
 
     def _compute(self, changes: Mapping[Source, SourceChange]) -> None:
         """Make the relations of all changes."""
@@ -417,9 +430,7 @@ class IncrementalRefresh:
         """Create the table of a change; False if it is empty."""
         ((rows,),) = self._db.execute(f"CREATE TEMP TABLE {name} AS {sql}").fetchall()
         if rows:
-            self._changes[name] = name
-            for kept in self._tree.keeping.get(name, ()):
-                self._added[kept.name] = self._change_segment(kept, name, rows)
+            self._changes[name], self._stored[name] = name, rows
             return True
         self._db.execute(f"DROP TABLE {name}")
         return False
@@ -429,17 +440,17 @@ class IncrementalRefresh:
         none = f"({_no_rows({**operator.types, WEIGHT: 'BIGINT'})})"
         return self._changes.get(self._tree.delta(operator), none)
 
-    def _change_segment(self, kept: Arrangement, name: str, rows: int) -> Future[SegmentFile]:
-        """Write the rows of a change, beside the computation if they are few."""
+    def _change_segment(
+        self, kept: Arrangement, name: str, rows: int, threads: ThreadPoolExecutor
+    ) -> Future[SegmentFile]:
+        """Write the rows of a change, in another thread if they are few."""
         sql = kept.stored(name, WEIGHT)
-        for segment in self._added.values():
-            segment.result()  # Of one change at a time there is a copy in memory.
         if rows > _SORTED_ROWS:
             done = Future[SegmentFile]()
             done.set_result(self._segment(kept, sql))
             return done
         table, folder = self._db.sql(sql).to_arrow_table(), self._store.folder
-        return self._threads.submit(
+        return threads.submit(
             lambda: written(folder, table.schema, kept.sorted(table).to_batches())
         )
 

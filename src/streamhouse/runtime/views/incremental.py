@@ -12,7 +12,7 @@ import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -98,21 +98,26 @@ class IncrementalView:
     def changes(self, limits: Limits) -> Iterator[Changes]:
         """The changes of the view's table, as row kinds with rows, all computed.
 
-        What is kept after the batch is saved at the end. Raises `UnsuitableError`, and `LimitError`
-        if DuckDB needs more memory.
+        What is kept after the batch is saved at the end; that of many changes by a thread, beside
+        the commit. Raises `UnsuitableError`, and `LimitError` if DuckDB needs more memory.
         """
-        kept, start, end = self._start(), self._task.start, self._task.end
-        segments: Mapping[str, Segments] = self._store.merged(kept.arrangements)
-        late = None if kept.kept_at == start else self._input_changes(kept.kept_at, start)
-        changes = self._input_changes(start, end)
-        if late is not None:
-            segments, _ = self._applied(segments, in_parts(late), kept.kept_at, start, limits)
-        *most, last = in_parts(changes)
-        segments, deltas = self._applied(segments, most, start, end, limits)
-        with self._refresh(segments, last, end if most else start, end, limits) as (
-            connection,
-            refresh,
-        ):
+        start, end = self._task.start, self._task.end
+        reason = unsuitable(self._spec, self._store, self._tree, end)
+        if reason:
+            raise UnsuitableError(reason)
+        with ExitStack() as stack:
+            stack.enter_context(self._store.writing())
+            kept = self._start()
+            segments: Mapping[str, Segments] = self._store.merged(kept.arrangements)
+            late = None if kept.kept_at == start else self._input_changes(kept.kept_at, start)
+            changes = self._input_changes(start, end)
+            if late is not None:
+                segments, _ = self._applied(segments, in_parts(late), kept.kept_at, start, limits)
+            *most, last = in_parts(changes)
+            segments, deltas = self._applied(segments, most, start, end, limits)
+            connection, refresh = stack.enter_context(
+                self._refresh(segments, last, end if most else start, end, limits)
+            )
             delta = refresh.apply(last)
             if deltas:
                 connection.register("_earlier", pa.concat_tables(deltas))
@@ -134,9 +139,38 @@ class IncrementalView:
                     yield change
 
             yield read()
-            self._save(wrote, refresh.segments)
+            if _are_few(last) or self._spec.replica:
+                refresh.keep()
+                self._save(wrote, refresh.segments)
+            else:
+                self._save(wrote, {})
+                self._start_keeping(refresh, wrote, stack.pop_all())
+                return
         if refresh.merges:
             start_merges(self._spec, self._store, refresh.merges)
+
+    def _start_keeping(
+        self, refresh: IncrementalRefresh, wrote: bool, opened: ExitStack
+    ) -> threading.Thread:
+        """Write what is kept after the batch in a thread, which closes what is `opened`.
+
+        If its process ends first, the next batch continues from older rows.
+        """
+
+        def work() -> None:
+            try:
+                with opened:
+                    refresh.keep()
+                    self._store.fill(self._manifest(wrote, refresh.segments))
+            except (StreamhouseError, StateError, OSError) as error:
+                log.info("%s: kept rows were not written: %s", self._spec.target.identifier, error)
+                return
+            if refresh.merges:
+                start_merges(self._spec, self._store, refresh.merges)
+
+        thread = threading.Thread(target=work, name="kept-rows", daemon=True)
+        thread.start()
+        return thread
 
     def _applied(
         self,
@@ -153,6 +187,7 @@ class IncrementalView:
             with self._refresh(segments, part, start, end, limits) as (connection, refresh):
                 delta = refresh.apply(part)
                 deltas.append(connection.sql(f"SELECT * FROM {delta}").to_arrow_table())
+                refresh.keep()
             segments, start = refresh.segments, end
         return segments, deltas
 
@@ -166,7 +201,7 @@ class IncrementalView:
         limits: Limits,
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, IncrementalRefresh]]:
         """A refresh from what was kept at one offset to another, and its connection."""
-        few = sum(each.size for each in changes.values()) < _FEW_ROWS
+        few = _are_few(changes)
         threads, now_ms, query = 1 if few else THREADS, int(end["now"]), self._spec.plan.query
         # What needs more memory, or functions of users, gets a database of its own.
         small = few and limits.memory == MEMORY and not query.functions
@@ -182,13 +217,15 @@ class IncrementalView:
             self._save(wrote, {})
 
     def _save(self, wrote: bool, segments: Mapping[str, Segments]) -> None:
+        self._store.save(self._manifest(wrote, segments))
+
+    def _manifest(self, wrote: bool, segments: Mapping[str, Segments]) -> Manifest:
         newest = self._newest
         table = {"snapshot": 0, "time": 0, "wrote": int(wrote)}
         if newest is not None:
             table |= {"snapshot": newest.id, "time": newest.time_ms}
         labels = self._tree.labels(segments)
-        manifest = Manifest(self._task.batch, self._task.end, table, segments, labels)
-        self._store.save(manifest)
+        return Manifest(self._task.batch, self._task.end, table, segments, labels)
 
     def drop(self) -> None:
         """Forget what is kept, because it is wrong."""
@@ -200,10 +237,7 @@ class IncrementalView:
 
         Raises `UnsuitableError` if the batch is to recompute the view.
         """
-        spec, start, end = self._spec, self._task.start, self._task.end
-        reason = unsuitable(spec, self._store, self._tree, end)
-        if reason:
-            raise UnsuitableError(reason)
+        spec, start = self._spec, self._task.start
         manifests = self._store.manifests()
         found = [each for each in manifests if each.batch <= int(start.get("batch", -1))]
         kept = next((each for each in found if self._fits(each)), None)
@@ -295,6 +329,10 @@ class IncrementalView:
                 yield source
 
 
+def _are_few(changes: Mapping[Source, SourceChange]) -> bool:
+    return sum(each.size for each in changes.values()) < _FEW_ROWS
+
+
 def start_merges(
     spec: ViewSpec, store: StateStore, merges: Sequence[tuple[Segments, Arrangement]]
 ) -> threading.Thread:
@@ -320,8 +358,8 @@ def start_merges(
 def is_committed(table: Table, query_id: str, batch: int, shared: bool = False) -> bool:
     """Whether a batch has been committed in an earlier run, as the last one of the view's table.
 
-    What it has kept is there, too: that is saved before the commit. `shared`: commits of others do
-    not count.
+    Its manifest is there, too: that is saved before the commit. `shared`: commits of others do not
+    count.
     """
     snapshots = table.snapshots.newest_first()
     counted = (each for each in snapshots if not shared or each.commit_user == query_id)
