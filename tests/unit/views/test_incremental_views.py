@@ -197,7 +197,7 @@ def _harm(rng: random.Random, folder: Path) -> None:
         file.write_bytes(content[: len(content) // 2])
     elif what == "overwrite":
         file.write_bytes(bytes(len(content)))
-    elif what == "flip":
+    elif what == "flip" and content:
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         file.write_bytes(content)
 
