@@ -97,17 +97,18 @@ class Size(NamedTuple):
 class TableDefinition:
     """A table as of a position of the binlog.
 
-    `charset`: of new text columns; None if that is not known. `consistent`: a transaction sees the
-    table as of one point in time. `index`: the index of `key`, which is the primary key, or else a
-    unique key without NULLs. `size`: the server's estimate. `hidden_in`: the sessions in which a
-    temporary table has the table's name, each as the binlog file where that was created, and the
-    thread. `foreign_keys`: those that change its rows without row events.
+    `columns`: none if they are not known. `charset`: of new text columns; None if that is not
+    known. `consistent`: a transaction sees the table as of one point in time. `index`: the index of
+    `key`, which is the primary key, or else a unique key without NULLs. `size`: the server's
+    estimate. `hidden_in`: the sessions in which a temporary table has the table's name, each as the
+    binlog file where that was created, and the thread. `foreign_keys`: those that change its rows
+    without row events.
     """
 
     database: str
     name: str
-    columns: tuple[MySqlColumn, ...]
-    key: tuple[MySqlColumn, ...]
+    columns: tuple[MySqlColumn, ...] = ()
+    key: tuple[MySqlColumn, ...] = ()
     charset: str | None = None
     consistent: bool = True
     index: str = PRIMARY

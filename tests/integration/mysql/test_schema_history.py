@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
 from tests.mysql_server import Server
 
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, described_table
 from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import SchemaChangeError
@@ -164,8 +166,10 @@ def test_a_temporary_table_of_the_same_name(bare: Database) -> None:
 
 def _old(offset: Offset) -> Offset:
     """The offset as that of a stream that began before a statement about the table."""
-    shards = {id: [*shard[:3], None] for id, shard in offset["shards"].items()}
-    return {**offset, "shards": shards}
+    progress = DatabaseProgress.from_offset(offset)
+    assert progress is not None
+    versions = {id: described_table(table, None) for id, table in progress.versions.items()}
+    return replace(progress, versions=versions).to_offset()
 
 
 def test_an_offset_without_columns_resumes_if_the_table_was_not_altered(bare: Database) -> None:

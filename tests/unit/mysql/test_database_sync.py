@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,11 @@ import pytest
 
 from streamhouse.connectors.mysql_cdc.database import tables_planner
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
+from streamhouse.connectors.mysql_cdc.database.progress import (
+    DatabaseProgress,
+    Stale,
+    described_table,
+)
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
@@ -86,12 +91,19 @@ def test_progress_survives_its_offset() -> None:
     progress = DatabaseProgress(4, at(120), known, snapshot)
     assert DatabaseProgress.from_offset(progress.to_offset()) == progress
     shards = [table(1), table(2), table(3)]
-    definitions = {one.id: one.definition for one in shards[:2]}
-    progress = DatabaseProgress(0, at(120), known, {"3": (7,)}).with_shards(shards, definitions)
-    offset = progress.to_offset()
+    definitions = [shards[0].definition, shards[1].definition, None]
+    versions = {
+        one.id: described_table(one, known) for one, known in zip(shards, definitions, strict=True)
+    }
+    progress = DatabaseProgress(0, at(120), known, {"3": (7,)}, versions)
+    offset = json.loads(json.dumps(progress.to_offset()))
+    again = DatabaseProgress.from_offset(offset)
+    assert again == progress and again is not None and len(offset["schemas"]) == 2
+    assert [again.versions[one.id].definition for one in shards[:2]] == definitions[:2]
+    assert again.versions["3"].definition == TableDefinition("shop", "t3")
+    progress = DatabaseProgress(4, at(120), known, versions={"1": table(1), "2": table(2)})
+    offset = json.loads(json.dumps(progress.to_offset()))
     assert DatabaseProgress.from_offset(offset) == progress and len(offset["schemas"]) == 1
-    found = [progress.definition(one) for one in shards]
-    assert found == [shards[0].definition, shards[1].definition, None]
     assert DatabaseProgress.from_offset({}) is None
     whole = DatabaseProgress(4, at(120), BinlogState())
     assert whole.to_offset() == {"table_set": 4, "file": "binlog.000003", "pos": 120}
@@ -218,7 +230,8 @@ def test_another_server_has_other_sessions(tmp_path: Path, monkeypatch: pytest.M
         tables_planner, "position_on_other_server", lambda *_: (at(4), BinlogState())
     )
     progress = DatabaseProgress(1, at(10), BinlogState())
-    progress = replace(progress, schemas=(hidden.definition,))
+    progress = replace(progress, versions={"7": replace(hidden, id="7")})
     moved = planner._moved(progress, None)
-    assert (moved.position, moved.moved, moved.versions) == (at(4), True, {"0": table(0)})
-    assert moved.at(hidden) == table(0) and moved.schemas == (table(0).definition,)
+    versions = {"0": table(0), "7": replace(table(0), id="7")}
+    assert (moved.position, moved.moved, moved.versions) == (at(4), True, versions)
+    assert moved.at(hidden) == table(0)

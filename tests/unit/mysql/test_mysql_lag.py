@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -13,12 +14,15 @@ import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 from tests.waiting import DEADLINE_S
 
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.shards import ONE
 from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import UnreadChanges
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.mysql.metadata import TableNames
-from streamhouse.mysql.table import PRIMARY
+from streamhouse.mysql.position import NO_BINLOG_STATE, BinlogPosition
+from streamhouse.mysql.table import PRIMARY, TableDefinition
 from streamhouse.source import Lag, SourceState
 
 NAMES = ("shop", "orders")
@@ -57,7 +61,9 @@ def source(tmp_path: Path) -> MySqlSource:
 
 
 def at(position: int, file: str = FILE, **more: Any) -> dict[str, Any]:
-    return {"table_set": 0, "file": file, "pos": position, "shards": {ONE: NAMES}, **more}
+    progress = DatabaseProgress(0, BinlogPosition(file, position), NO_BINLOG_STATE)
+    known = {ONE: FollowedTable(ONE, TableDefinition(*NAMES))}
+    return {**replace(progress, versions=known).to_offset(), **more}
 
 
 def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(

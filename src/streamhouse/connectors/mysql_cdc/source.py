@@ -138,7 +138,7 @@ class MySqlSource(Source):
         progress = self._progress(offset)
         if progress is None:
             return
-        known = {shard.names for shard in progress.shards.values()}
+        known = {table.names for table in progress.versions.values()}
         kept = {table.names for table in self._tables.selected(known)}
         new = [names for names in self._tables.found if names not in known]
         if new and not self._options.new_tables:
@@ -227,7 +227,7 @@ class MySqlSource(Source):
         progress = DatabaseProgress.from_offset(offset)
         if progress is None:
             return None
-        was_one = list(progress.shards) == [ONE]
+        was_one = list(progress.versions) == [ONE]
         if was_one and not self._tables.is_one:
             raise DataLossError(
                 f"{self._options.name} was read as one table of that name so far; it is gone, and "
@@ -284,8 +284,8 @@ def followed_tables(options: MySqlOptions, offset: Offset) -> list[TableNames]:
         if tables is None:
             return [(options.database, options.table)]
         progress = DatabaseProgress.from_offset(offset)
-        shards = {} if progress is None else progress.shards
-        known = {shard.names for shard in shards.values()}
+        read = {} if progress is None else progress.versions
+        known = {table.names for table in read.values()}
         if not known or options.new_tables:
             known |= Discovery(session, options, tables, views=False).names()
         return sorted(known)

@@ -1,24 +1,23 @@
 """Plans the batches of a declared table: of one MySQL table, or of several that are its shards."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, described_table
 from streamhouse.connectors.mysql_cdc.database.shards import ShardTables
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
-from streamhouse.connectors.mysql_cdc.database.tables_planner import Tables, TablesPlanner, at
+from streamhouse.connectors.mysql_cdc.database.tables_planner import Tables, TablesPlanner
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import START_AGAIN, BinlogPosition
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition, BinlogState
 from streamhouse.mysql.table import Server, TableDefinition, load_table
 from streamhouse.source import Offset
 
@@ -39,7 +38,6 @@ class ShardsPlanner(TablesPlanner):
         relay: Path | None,
         shards: ShardTables,
     ) -> None:
-        # Offsets say whether rows of before are read: `parts` is also asked for all of them.
         super().__init__(options, session, server, relay)
         self._shards = shards
 
@@ -48,9 +46,9 @@ class ShardsPlanner(TablesPlanner):
         return [self._captured_table(table) for table in self._shards.followed.values()]
 
     def tables_of(self, progress: DatabaseProgress) -> Tables:
-        tables = _by_id(self._shards.selected(one.names for one in progress.shards.values()))
+        tables = _by_id(self._shards.selected(one.names for one in progress.versions.values()))
         for id, table in tables.items():
-            before, now = progress.shards[id].key, table.definition.index
+            before, now = progress.versions[id].definition.index, table.definition.index
             if before != now and progress.snapshot.get(id) is not None:
                 raise DataLossError(
                     f"the snapshot of MySQL table {table.full_name} was read in the order of its "
@@ -61,73 +59,71 @@ class ShardsPlanner(TablesPlanner):
     def first_tables(self) -> Collection[FoundTable]:
         return self._shards.found.values()
 
-    def _of_newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Collection[str]]:
+    def _newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Tables, Collection[str]]:
         tables = self.tables_of(before)
         added = _by_id(self._shards.new(tables.values()))
         newest = {**tables, **added}
-        snapshot = {id: key for id, key in before.snapshot.items() if id in newest}
-        shards = {id: Shard(*one.names, one.definition.index) for id, one in newest.items()}
-        for id in tables:
-            shards[id] = shards[id]._replace(schema=before.shards[id].schema)
-        return replace(
-            before,
-            snapshot={**snapshot, **dict.fromkeys(added)},
-            rows={id: count for id, count in before.rows.items() if id in snapshot},
-            shards=shards,
-            statements=(),
-            moved=False,
-        ), added
+        versions = {
+            id: before.versions.get(id, described_table(table, None))
+            for id, table in newest.items()
+        }
+        return replace(before, versions=versions), newest, added
 
     # -- startup
 
     def whole(self) -> Offset:
         """The end of a batch, from the initial offset on, that has the tables' current rows."""
-        return self._startup_progress(_by_id(self._shards.all())).to_offset()
+        return self._first_now().to_offset()
 
-    def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
-        tables = _by_id(self._shards.all())
-        if start.get("start") not in (None, "latest-offset"):
-            past = DatabaseProgress(0, *startup_position(self._binlog))
-            return past.with_shards(tables.values(), {})
-        after = self._startup_progress(tables)
-        if self._options.startup_mode != "snapshot":
-            self._binlog.check_prepared(after.position)
-        if not self._options.has_snapshot:
-            return after
-        return self._chunked(replace(after, snapshot=dict.fromkeys(tables)), max_rows)
+    def _first(self, position: BinlogPosition, state: BinlogState) -> DatabaseProgress:
+        tables = self._shards.all()
+        versions = {table.id: described_table(table, None) for table in tables}
+        return DatabaseProgress(0, position, state, versions=versions)
 
-    def _startup_progress(self, tables: Tables) -> DatabaseProgress:
-        """The current startup position, with the binlog's state and the tables' columns there.
+    def _first_now(self) -> DatabaseProgress:
+        """The progress at a current position, with the tables' columns there.
 
         A concurrent ALTER TABLE can make it impossible to describe the columns at a position: then
         this takes a later one. Without the types of columns, no ALTER TABLE that changes one could
         be followed.
         """
         for _ in range(_ATTEMPTS):
-            position, state = self._binlog.snapshot_position(self._current)
-            known = self._current_if_unaltered(tables.values(), position)
-            if len(known) == len(tables):
+            begin = self._described(super()._first_now())
+            if all(one.definition.columns for one in begin.versions.values()):
                 break
-        return DatabaseProgress(0, position, state).with_shards(tables.values(), known)
+        return begin
 
-    # -- batches
+    # -- columns; docs/decisions/140-statements-in-the-binlog.md says why
 
-    def _next_rows(
-        self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
+    def _changed_up_to(
+        self,
+        before: DatabaseProgress,
+        end: BinlogPosition,
+        added: Collection[str] = (),
+        state: BinlogState | None = None,
     ) -> DatabaseProgress:
-        after = at(before, *self._binlog.snapshot_position(self._current))
-        after = self._with_columns(before, after)
-        if added and self._options.startup_mode != "snapshot":
-            self._binlog.check_prepared(after.position)
-        return self._chunked(after, max_rows)
+        return self._described(super()._changed_up_to(before, end, added, state))
 
-    def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
-        return self._with_columns(before, super()._advanced(before, end))
+    def _followed(
+        self, before: DatabaseProgress, group: Sequence[FoundStatement]
+    ) -> DatabaseProgress:
+        tables = {table.full_name: table for table in self.tables_of(before).values()}
+        after = before
+        for event in group:
+            table = tables[event.name]
+            check = StatementCheck(self._captured_table(table), self._known(after, table))
+            try:
+                check.take(event.statement, event.after)
+                known = check.known
+            except (SchemaChangeError, DataLossError):
+                # If rows of the table have been read, the reader of this batch raises it, too.
+                known = None
+            versions = {**after.versions, table.id: described_table(table, known)}
+            after = replace(after, versions=versions)
+        return self._changed_up_to(after, group[0].after)
 
     def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
         return replace(super()._position(progress, table), table=self._known(progress, table))
-
-    # -- columns; docs/decisions/140-statements-in-the-binlog.md says why
 
     def _known(self, progress: DatabaseProgress, table: FollowedTable) -> TableDefinition | None:
         """The table as of an offset; None if that is not known.
@@ -136,7 +132,8 @@ class ShardsPlanner(TablesPlanner):
         are the table's current ones, if it was not altered since. If it was, and the server logs no
         names of columns, raises `SchemaChangeError`.
         """
-        known = progress.definition(table)
+        definition = progress.versions[table.id].definition
+        known = definition if definition.columns else None
         if known is not None or self._server.logs_names:
             return known
         known = self._current_if_unaltered([table], progress.position).get(table.id)
@@ -148,40 +145,22 @@ class ShardsPlanner(TablesPlanner):
             )
         return known
 
-    def _with_columns(self, before: DatabaseProgress, after: DatabaseProgress) -> DatabaseProgress:
-        """The end of a batch, which may contain statements, with the columns of all tables."""
-        tables, found = self.tables_of(before), dict[str, list[FoundStatement]]()
-        start, end = before.position, after.position
-        for event in self._statements.between(tables.values(), start, end, wait=True):
-            found.setdefault(event.name, []).append(event)
-        known: dict[str, TableDefinition] = {}
-        uncertain: list[FollowedTable] = []
-        for id, table in tables.items():
-            definition = before.definition(table)
-            if table.full_name in found:
-                captured = self._captured_table(table)
-                definition = self._after(
-                    captured, self._known(before, table), found[table.full_name]
-                )
-            if definition is not None:
-                known[id] = definition
-            if definition is None or any(one.data_type == UNKNOWN for one in definition.columns):
-                uncertain.append(table)
-        for id, current in self._current_if_unaltered(uncertain, end).items():
-            hidden_in = known[id].hidden_in if id in known else ()
-            known[id] = replace(current, hidden_in=hidden_in)
-        return after.with_shards(tables.values(), known)
+    def _described(self, progress: DatabaseProgress) -> DatabaseProgress:
+        """The progress with the present columns of tables whose columns are not certain.
 
-    def _after(
-        self, captured: CapturedTable, known: TableDefinition | None, found: list[FoundStatement]
-    ) -> TableDefinition | None:
-        check = StatementCheck(captured, known)
-        for event in found:
-            try:
-                check.take(event.statement, event.after)
-            except (SchemaChangeError, DataLossError):
-                return known  # The reader of this batch raises it, too.
-        return check.known
+        A table that a later statement alters stays as it is.
+        """
+        tables, versions = self.tables_of(progress), dict(progress.versions)
+        uncertain = [
+            table
+            for id, table in tables.items()
+            if not (columns := versions[id].definition.columns)
+            or any(column.data_type == UNKNOWN for column in columns)
+        ]
+        for id, current in self._current_if_unaltered(uncertain, progress.position).items():
+            known = replace(current, hidden_in=versions[id].definition.hidden_in)
+            versions[id] = described_table(tables[id], known)
+        return replace(progress, versions=versions)
 
     def _current_if_unaltered(
         self, tables: Iterable[FollowedTable], position: BinlogPosition
