@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
 from streamhouse.mysql.connection import Session, global_variables
-from streamhouse.mysql.foreign_keys import ForeignKey, check_no_foreign_keys, unlogged_foreign_keys
+from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
 from streamhouse.mysql.metadata import OF_TABLES, metadata
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import counts_commits
@@ -173,11 +173,7 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
     if not facts or not columns:
         raise missing_table(session, options)
     foreign_keys = unlogged_foreign_keys(session, [names]).get(names, ())
-    definition = definition_of(
-        names, facts[names][0], columns[names], keys.get(names, ()), foreign_keys
-    )
-    check_no_foreign_keys(options.name, foreign_keys)
-    return definition
+    return definition_of(names, facts[names][0], columns[names], keys.get(names, ()), foreign_keys)
 
 
 def definition_of(

@@ -4,58 +4,42 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 from tests.waiting import DEADLINE_S
 
+from streamhouse.connectors.mysql_cdc.database.declared_tables import ONE, DeclaredTablePlanner
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.shards import ONE
-from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import UnreadChanges
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.position import NO_BINLOG_STATE, BinlogPosition
-from streamhouse.mysql.table import PRIMARY, TableDefinition
+from streamhouse.mysql.table import TableDefinition
 from streamhouse.source import Lag, SourceState
 
 NAMES = ("shop", "orders")
 
 
-class Tables:
-    """The one table, with 500 rows by the server's estimate."""
-
-    table = SimpleNamespace(
-        id=ONE,
-        names=NAMES,
-        full_name=".".join(SHOP),
-        definition=SimpleNamespace(index=PRIMARY),
-        target="",
-        rows=500,
-    )
-    found: ClassVar = {NAMES: table}
-    is_one = True
-
-    def selected(self, names: Iterable[TableNames]) -> list[Any]:
-        return [self.table for _ in names]
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> MySqlSource:
-    """A source that has a relay log; it would connect to a server if it were made as usual."""
+    """A source that has a relay log; it would connect to a server if it were made as usual.
+
+    Its one table has 500 rows by the server's estimate.
+    """
+    definition = TableDefinition(*NAMES)
     made: Any = MySqlSource.__new__(MySqlSource)
     made._options = SimpleNamespace(name=".".join(SHOP), chunk_size=100, has_snapshot=True)
-    made._tables = Tables()
-    planner: Any = ShardsPlanner.__new__(ShardsPlanner)
-    planner._relay, planner._stop_at, planner._shards = tmp_path, None, made._tables
+    planner = made._planner = DeclaredTablePlanner.__new__(DeclaredTablePlanner)
+    planner._relay, planner._stop_at, planner._filter = tmp_path, None, None
     planner._options, planner._unread = made._options, UnreadChanges()
-    made._planner = planner
+    planner.found = {NAMES: FoundTable(NAMES, definition, None, 500, None)}
+    planner.is_one, planner._tables = True, {NAMES: FollowedTable(ONE, definition, rows=500)}
     found: MySqlSource = made
     return found
 

@@ -4,10 +4,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from streamhouse.background import RepeatedStep
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, FoundTable
+from streamhouse.connectors.mysql_cdc.database.discovery import (
+    Discovery,
+    FoundTable,
+    check_synced,
+    selected_names,
+)
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     check_parents,
@@ -55,7 +61,8 @@ class SyncTables:
         scratch: FromScratch | None = None,
     ) -> None:
         self._options, self._table_sets, self._session = options, table_sets, session
-        self._discovery = Discovery(session, options.mysql, options.tables, compares=server.mariadb)
+        check = partial(check_synced, session, server, options.mysql)
+        self._discovery = Discovery(session, options.mysql, options.tables, check)
         self._targets = Targets(options, notice, table_sets)
         self._notice, self._joining = notice, joining
         self._present, self._scratch = present, scratch
@@ -271,7 +278,7 @@ class SyncTables:
                 f"{self._options.mysql.address} can be followed; the notices say why"
             )
         tables = replace(self._options.tables, including=".*", excluding=None)
-        names = Discovery(self._session, self._options.mysql, tables).names()
+        names = selected_names(self._session, tables)
         hint = nearest(self._options.tables.including, [name for _, name in names])
         return TableError(
             f"no table of MySQL at {self._options.mysql.address} is selected by the database "
