@@ -243,3 +243,28 @@ def test_what_such_a_table_needs(cascading: Sync, mariadb: MariaDB) -> None:
     database(sync, name, "only_reads")
     late = [(row["id"], row["shop"]) for row in paimon_rows(sync.warehouse, "ods.late")]
     assert late == [(1, 14), (2, 2)]
+
+
+def test_a_transaction_that_creates_a_temporary_table(cascading: Sync, mariadb: MariaDB) -> None:
+    """It is a batch of its own if the temporary table has the name of a followed one."""
+    sync, name = cascading, "cascades_temporary"
+    fresh(mariadb, name)
+    mariadb.execute(
+        *(f"CREATE TABLE {name}.{table}" for table in TABLES[:3]),
+        f"INSERT INTO {name}.region VALUES (1, 'a', 1), (2, 'b', 2)",
+        f"INSERT INTO {name}.city VALUES (1, 1, 1), (2, 2, 2)",
+    )
+    sync.database(name, table_conf=KEPT)
+    connection = mariadb.connect(name)
+    connection.autocommit(False)
+    with connection.cursor() as cursor:
+        # LIMIT has row events, and the temporary table is logged as a statement.
+        cursor.execute("SET SESSION binlog_format = MIXED")
+        cursor.execute("DELETE FROM region WHERE id = 1 LIMIT 1")
+        cursor.execute("CREATE TEMPORARY TABLE shop (id INT)")
+    connection.commit()
+    connection.close()
+    sync.database(name, table_conf=KEPT)
+    for table in ("region", "city", "shop"):
+        own = f"{name}.{table}"
+        assert paimon_rows(sync.warehouse, f"ods.{table}") == mysql_rows(mariadb, own), table

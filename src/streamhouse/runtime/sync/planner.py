@@ -342,7 +342,9 @@ class SyncPlanner(TablesPlanner):
         self, before: DatabaseProgress, group: Sequence[FoundStatement]
     ) -> DatabaseProgress:
         effects, tables = self._effects(self.tables_of(before), before.gone, group)
-        after = super()._changed_up_to(self._altered(before, effects, tables), group[0].after)
+        # Only a transaction with statements about temporary tables also has changes of other rows.
+        up_to = super()._changed_up_to if effects else self._changed_up_to
+        after = up_to(self._altered(before, effects, tables), group[0].after)
         names = {table.names for id, table in self.tables_of(after).items() if id in effects}
         texts = self._follower.copy_comments(self._discovery.described(names).values())
         statements = (*after.statements, *texts)
