@@ -85,7 +85,22 @@ class History:
             statements[at:at] = ["SAVEPOINT s", *undone, "ROLLBACK TO s"]
         if chance.random() < 0.1:
             statements.append("ROLLBACK")
+        if chance.random() < 0.1:
+            return self.beside_a_temporary_table()
         self.run(*statements)
+
+    def beside_a_temporary_table(self) -> None:
+        """A transaction with deletes, and a temporary table that has the name of a table."""
+        chance = self._chance
+        # LIMIT has row events, and the temporary table is logged as a statement.
+        self.run("REPLACE INTO region VALUES (70, 's', 0)", "REPLACE INTO city VALUES (70, 70, 0)")
+        deletes = [self._delete() for _ in range(chance.choice([0, 1, 2]))]
+        deletes = [f"{one} LIMIT 1" for one in [*deletes, "DELETE FROM region WHERE id = 70"]]
+        temporary = f"CREATE TEMPORARY TABLE {chance.choice(NAMES)} (id INT)"
+        self.run("SET SESSION binlog_format = MIXED", *deletes, temporary)
+
+    def _delete(self) -> str:
+        return f"DELETE FROM {self._chance.choice(NAMES)} WHERE id = {self._chance.randrange(KEYS)}"
 
     def _statement(self) -> str:
         chance = self._chance
@@ -176,6 +191,7 @@ def test_generated_histories(cascading: Sync, mariadb: MariaDB, seed: int) -> No
             sync.database(name, table_conf=KEPT)
         for _ in range(5):
             history.step()
+        history.beside_a_temporary_table()
         sync.database(name, table_conf=KEPT)
         check(sync.warehouse, history)
 

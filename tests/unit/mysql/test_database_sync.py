@@ -29,7 +29,7 @@ from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogSta
 from streamhouse.mysql.table import Server, TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.runtime.sync import planner as planner_module
-from streamhouse.runtime.sync.planner import SyncPlanner
+from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
 
 KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
 NOTE = MySqlColumn("note", "varchar", "varchar(9)", charset="utf8mb4", collation="utf8mb4_bin")
@@ -158,31 +158,33 @@ def test_lag_is_the_age_of_the_oldest_unread_change(
 ) -> None:
     now, changed = 100.0, dict[str, BinlogPosition]()
     log = SimpleNamespace(state=lambda: SimpleNamespace(changed=changed), silent_s=lambda: 0.0)
-    monkeypatch.setattr(planner_module, "log_view", lambda folder: log)
+    for module in (planner_module, tables_planner):
+        monkeypatch.setattr(module, "log_view", lambda folder: log)
     planner: Any = SyncPlanner.__new__(SyncPlanner)
     planner._table_sets, planner._relay = TableSets(tmp_path), None
+    planner._tables = (None, {})
     planner._snapshot_rows, planner._changes = Counter(), Counter()
-    planner._unread_of = defaultdict(lambda: UnreadChanges(lambda: now))
+    planner._unread = defaultdict(lambda: UnreadChanges(lambda: now))
     planner._table_sets.add([table(0), table(1)], 2, "UTC")
 
     def offset(pos: int, **more: Any) -> dict[str, Any]:
         return {"source": DatabaseProgress(1, at(pos), BinlogState(), **more).to_offset()}
 
     changed |= {"shop.t0": at(10), "shop.t1": at(20)}
-    planner.observe(offset(10))
+    planner.observe(progress_of(offset(10)))
     now = 101.5
     changed |= {"shop.t1": at(30)}
-    planner.observe(offset(10))
+    planner.observe(progress_of(offset(10)))
     assert [state.lag_s for state in planner.states(offset(10))] == [0.0, 1.5]
     now = 102.0
-    planner.observe(offset(20))
+    planner.observe(progress_of(offset(20)))
     planner.count({"0": 5}, {"1": 2})
     states = planner.states(offset(20, snapshot={"0": (3,)}))
     assert [(s.table, s.complete, s.snapshot_rows, s.changes, s.lag_s) for s in states] == [
         ("shop.t0", False, 5, 0, None),
         ("shop.t1", True, 0, 2, 0.5),
     ]
-    planner.observe(offset(30))
+    planner.observe(progress_of(offset(30)))
     planner._table_sets.add([table(0), table(1), table(2)], 3, "UTC")
     states = planner.states(offset(30))
     assert [state.complete for state in states] == [True, True, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +38,7 @@ def source(tmp_path: Path) -> MySqlSource:
     made._options = SimpleNamespace(name=".".join(SHOP), chunk_size=100, has_snapshot=True)
     planner = made._planner = DeclaredTablePlanner.__new__(DeclaredTablePlanner)
     planner._relay, planner._stop_at, planner._filter = tmp_path, None, None
-    planner._options, planner._unread = made._options, UnreadChanges()
+    planner._options, planner._unread = made._options, defaultdict(UnreadChanges)
     planner.found = {NAMES: FoundTable(NAMES, definition, None, 500, None)}
     planner.is_one, planner._tables = True, {NAMES: FollowedTable(ONE, definition, rows=500)}
     found: MySqlSource = made
@@ -55,7 +56,7 @@ def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(
 ) -> None:
     clock = [100.0]
     planner: Any = source._planner
-    planner._unread = UnreadChanges(lambda: clock[0])
+    planner._unread = defaultdict(lambda: UnreadChanges(lambda: clock[0]))
     server, kept = connected(tmp_path)
     kept.keep(server.transaction("orders", b"1"))
     first = server.at

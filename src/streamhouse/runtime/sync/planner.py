@@ -5,7 +5,7 @@ An offset is `{"batch", "now", "of", "source"}`: the number of the batch that en
 docs/decisions/195-schema-changes-of-a-sync.md says how schema changes are followed.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +29,6 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, absent_tables
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.database.tables_planner import Tables, TablesPlanner
-from streamhouse.connectors.mysql_cdc.relay.state import UnreadChanges
 from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, BinlogState
@@ -88,7 +87,6 @@ class SyncPlanner(TablesPlanner):
         self._tables: tuple[object, Tables] = (None, {})
         self._find_tables = find_tables
         self._snapshot_rows, self._changes = Counter[str](), Counter[str]()
-        self._unread_of: dict[str, UnreadChanges] = defaultdict(UnreadChanges)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if there is nothing to read."""
@@ -129,13 +127,6 @@ class SyncPlanner(TablesPlanner):
         self._snapshot_rows.update(snapshot)
         self._changes.update(changes)
 
-    def observe(self, offset: Offset) -> None:
-        """Record which tables have changes after a batch; called often."""
-        progress, state = progress_of(offset), log_view(self._relay).state()
-        if progress is not None and state is not None:
-            for table, changed in state.changed.items():
-                self._unread_of[table].observe(progress.position, changed)
-
     def caught_up(self, offset: Offset) -> bool:
         return self.has_read_all(source_offset(offset)) and not self._find_tables()
 
@@ -148,27 +139,26 @@ class SyncPlanner(TablesPlanner):
 
     def states(self, start: Offset) -> list[TableState]:
         """The state of each followed table after a batch, in the order of their names."""
-        progress, silent_s, states = progress_of(start), log_view(self._relay).silent_s(), []
-        planned = () if progress is None else self._table_sets.get(progress.table_set).tables
-        newest = self._table_sets.latest().tables.values()
-        for table in sorted(newest, key=lambda followed: followed.full_name):
-            complete = (
-                progress is not None
-                and table.id in planned
-                and table.id not in progress.snapshot
-                and table.target not in progress.stale
-            )
-            state = TableState(
+        progress, silent_s = progress_of(start), log_view(self._relay).silent_s()
+        complete: set[str] = set()
+        if progress is not None:
+            unread = {table.names for table in self._unread_tables(progress)}
+            tables = self.tables_of(progress).values()
+            complete = {table.id for table in tables if table.names not in unread}
+        return [
+            TableState(
                 table.full_name,
                 table.target,
-                complete,
+                table.id in complete,
                 self._snapshot_rows[table.id],
                 table.rows,
                 self._changes[table.id],
-                max(self._unread_of[table.full_name].seconds, silent_s) if complete else None,
+                max(self._unread[table.full_name].seconds, silent_s)
+                if table.id in complete
+                else None,
             )
-            states.append(state)
-        return states
+            for table in sorted(self.first_tables(), key=lambda table: table.full_name)
+        ]
 
     # -- the tables
 

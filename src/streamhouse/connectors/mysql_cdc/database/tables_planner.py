@@ -5,6 +5,7 @@ docs/decisions/148-one-query-syncs-many-tables.md says why.
 
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,7 +77,7 @@ class TablesPlanner(ABC):
         self._statements = StatementLog(self._captured_table, relay)
         self._plan: tuple[Offset, Mapping[str, list[Chunk]]] | None = None
         self._planned_log: RelayState | None = None
-        self._unread = UnreadChanges()
+        self._unread: dict[str, UnreadChanges] = defaultdict(UnreadChanges)
 
     def close(self) -> None:
         self._statements.close()
@@ -187,6 +188,13 @@ class TablesPlanner(ABC):
 
     # -- progress
 
+    def observe(self, progress: DatabaseProgress | None) -> None:
+        """Record which tables have changes after a batch; lags are as exact as this is frequent."""
+        log = log_view(self._relay).state()
+        if progress is not None and log is not None:
+            for table, changed in log.changed.items():
+                self._unread[table].observe(progress.position, changed)
+
     def lag_at(self, progress: DatabaseProgress | None) -> Lag:
         """The bytes of binlog from a batch to its tables' last change in the relay log.
 
@@ -212,14 +220,15 @@ class TablesPlanner(ABC):
         )
         if progress is None or view is None or log is None or not names:
             return Lag(rows=left, state=state)
+        self.observe(progress)
         position, changed = progress.position, max(log.changed[name] for name in names)
-        self._unread.observe(position, changed)
         silent_s, unread_bytes = view.silent_s(), None
         if position < changed and changed.file == position.file:
             unread_bytes = changed.pos - position.pos
         elif not position < changed and not silent_s:
             unread_bytes = 0
-        return Lag(seconds=max(self._unread.seconds, silent_s), bytes=unread_bytes, state=state)
+        behind_s = max(silent_s, *(self._unread[name].seconds for name in names))
+        return Lag(seconds=behind_s, bytes=unread_bytes, state=state)
 
     def rows_left_at(self, progress: DatabaseProgress | None) -> int | None:
         """About how many rows of the snapshots are left, by the server's estimate at the start."""
