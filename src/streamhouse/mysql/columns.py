@@ -1,4 +1,4 @@
-"""Selects the columns of a MySQL table to read, and their Arrow types."""
+"""Selects the columns of a MySQL table to read, and checks whether they can be followed."""
 
 from collections.abc import Sequence
 

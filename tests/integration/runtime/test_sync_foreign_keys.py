@@ -93,9 +93,7 @@ class History:
         """A transaction with deletes, and a temporary table that has the name of a table."""
         chance = self._chance
         # LIMIT has row events, and the temporary table is logged as a statement.
-        self.run("REPLACE INTO region VALUES (70, 's', 0)", "REPLACE INTO city VALUES (70, 70, 0)")
-        deletes = [self._delete() for _ in range(chance.choice([0, 1, 2]))]
-        deletes = [f"{one} LIMIT 1" for one in [*deletes, "DELETE FROM region WHERE id = 70"]]
+        deletes = [f"{self._delete()} LIMIT 1" for _ in range(chance.choice([1, 2, 6]))]
         temporary = f"CREATE TEMPORARY TABLE {chance.choice(NAMES)} (id INT)"
         self.run("SET SESSION binlog_format = MIXED", *deletes, temporary)
 
@@ -191,6 +189,9 @@ def test_generated_histories(cascading: Sync, mariadb: MariaDB, seed: int) -> No
             sync.database(name, table_conf=KEPT)
         for _ in range(5):
             history.step()
+        sync.database(name, table_conf=KEPT)
+        check(sync.warehouse, history)
+        # Nothing is to be compared from here on.
         history.beside_a_temporary_table()
         sync.database(name, table_conf=KEPT)
         check(sync.warehouse, history)

@@ -217,9 +217,9 @@ class SyncPlanner(TablesPlanner):
         begin = super()._begin(max_rows)
         if not self._options.starts_in_the_past:
             return begin
-        tables = list(self.first_tables())
-        gone = absent_tables(begin, tables, self._session, self._options, self._server)
-        return replace(begin, gone=gone)
+        tables, end = self.first_tables(), self._server.position(self._session)
+        found = self._statements.between(tables, begin.position, end)
+        return replace(begin, gone=absent_tables(begin, tables, found, self._options))
 
     def _unreadable(
         self,
