@@ -9,7 +9,6 @@ from unittest.mock import MagicMock, patch
 import pytest
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.tables_planner import TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState
 from streamhouse.mysql import pending_commits
 from streamhouse.mysql.connection import Session
@@ -131,9 +130,6 @@ def test_a_batch_of_a_sync_has_the_gtids_of_the_log_by_which_it_was_planned() ->
     ):
         binlog.completed = lambda state, position: state
         before = DatabaseProgress(1, begin, NO_BINLOG_STATE)
-        found = TablesPlanner._changed_up_to(planner, before, end)
+        found = planner._advanced(before, end)
         assert (found.position, found.binlog_state.gtids) == (end, f"{ORIGIN}:1-50")
-        assert (
-            TablesPlanner._changed_up_to(planner, before, later).binlog_state.gtids
-            == f"{ORIGIN}:1-90"
-        )
+        assert planner._advanced(before, later).binlog_state.gtids == f"{ORIGIN}:1-90"

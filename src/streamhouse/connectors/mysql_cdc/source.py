@@ -230,16 +230,13 @@ class MySqlSource(Source):
         if progress is None:
             return None
         was_one = list(progress.versions) == [ONE]
-        if was_one and not self._planner.is_one:
+        if was_one != self._planner.is_one:
+            kinds = ["one table of that name", "several tables, as a regular expression"]
+            before, now = kinds if was_one else reversed(kinds)
             raise DataLossError(
-                f"{self._options.name} was read as one table of that name so far; it is gone, and "
-                "as a regular expression the name selects "
-                f"{_listed(self._planner.found)}; {START_AGAIN}"
-            )
-        if self._planner.is_one and not was_one:
-            raise DataLossError(
-                f"{self._options.name} has named several tables so far, as a regular expression, "
-                f"and there is a table of that name now; rename it, or {START_AGAIN}"
+                f"{self._options.name} was read as {before} so far, and names {now} now "
+                f"({_listed(self._planner.found)}): rename tables so that it is as before, or "
+                + START_AGAIN
             )
         return progress
 

@@ -286,30 +286,17 @@ class SyncPlanner(TablesPlanner):
 
     # -- the binlog
 
-    def _changed_up_to(
-        self,
-        before: DatabaseProgress,
-        end: BinlogPosition,
-        added: Collection[str] = (),
-        state: BinlogState | None = None,
+    def _after_changes(
+        self, before: DatabaseProgress, after: DatabaseProgress, added: Collection[str]
     ) -> DatabaseProgress:
-        """As for any tables; targets that foreign keys have changed become stale.
-
-        No change in the batch is written to these: their rows of before are compared.
-        """
-        stale = self._stale_by_foreign_keys(before, end, added)
-        return replace(super()._changed_up_to(before, end, added, state), stale=stale)
-
-    def _stale_by_foreign_keys(
-        self, before: DatabaseProgress, end: BinlogPosition, added: Collection[str]
-    ) -> dict[str, Stale]:
-        tables = self.tables_of(before)
+        """Targets that foreign keys have changed become stale: no change is written to these."""
+        tables, end = self.tables_of(before), after.position
         keys = any(table.definition.foreign_keys for table in tables.values())
         if not keys or end == before.position:
-            return dict(before.stale)
+            return after
         changed = self._changed(before, end, self.relay_log(before))
         found = stale_by_foreign_keys(tables, before, end, changed, added, self._captured_table)
-        return {**found, **before.stale}
+        return replace(after, stale={**found, **before.stale})
 
     # -- statements
 
@@ -333,7 +320,7 @@ class SyncPlanner(TablesPlanner):
     ) -> DatabaseProgress:
         effects, tables = self._effects(self.tables_of(before), before.gone, group)
         # Only a transaction with statements about temporary tables also has changes of other rows.
-        up_to = super()._changed_up_to if effects else self._changed_up_to
+        up_to = self._advanced if effects else self._changed_up_to
         after = up_to(self._altered(before, effects, tables), group[0].after)
         names = {table.names for id, table in self.tables_of(after).items() if id in effects}
         texts = self._follower.copy_comments(self._discovery.described(names).values())

@@ -290,14 +290,10 @@ class DeclaredTablePlanner(TablesPlanner):
 
     # -- columns; docs/decisions/140-statements-in-the-binlog.md says why
 
-    def _changed_up_to(
-        self,
-        before: DatabaseProgress,
-        end: BinlogPosition,
-        added: Collection[str] = (),
-        state: BinlogState | None = None,
+    def _after_changes(
+        self, before: DatabaseProgress, after: DatabaseProgress, added: Collection[str]
     ) -> DatabaseProgress:
-        return self._described(super()._changed_up_to(before, end, added, state))
+        return self._described(after)
 
     def _followed(
         self, before: DatabaseProgress, group: Sequence[FoundStatement]

@@ -130,20 +130,14 @@ class TablesPlanner(ABC):
     ) -> DatabaseProgress:
         """The end of a batch that consists of statements about tables."""
 
-    def _changed_up_to(
-        self,
-        before: DatabaseProgress,
-        end: BinlogPosition,
-        added: Collection[str] = (),
-        state: BinlogState | None = None,
+    def _after_changes(
+        self, before: DatabaseProgress, after: DatabaseProgress, added: Collection[str]
     ) -> DatabaseProgress:
-        """The progress at a later position, if no statement about tables is before it.
+        """The end of a batch of changes, which has no statement about a table.
 
-        `added`: the ids of tables that are new. `state`: of the binlog there, if it is known.
+        `added`: the ids of tables that are new in the batch.
         """
-        state = state or self._state_at(before, end)
-        following = state.following(before.binlog_state, end)
-        return replace(before, position=end, binlog_state=following)
+        return after
 
     def _captured_table(self, table: FollowedTable) -> CapturedTable:
         """What readers of the binlog need of a table."""
@@ -463,6 +457,22 @@ class TablesPlanner(ABC):
         if group and not before.position < group[0].before:
             return self._followed(before, group)
         return self._changed_up_to(before, group[0].before if group else end, added)
+
+    def _changed_up_to(
+        self,
+        before: DatabaseProgress,
+        end: BinlogPosition,
+        added: Collection[str] = (),
+        state: BinlogState | None = None,
+    ) -> DatabaseProgress:
+        return self._after_changes(before, self._advanced(before, end, state), added)
+
+    def _advanced(
+        self, before: DatabaseProgress, end: BinlogPosition, state: BinlogState | None = None
+    ) -> DatabaseProgress:
+        """The progress at a later position; `state`: of the binlog there, if it is known."""
+        following = (state or self._state_at(before, end)).following(before.binlog_state, end)
+        return replace(before, position=end, binlog_state=following)
 
     def _state_at(self, before: DatabaseProgress, end: BinlogPosition) -> BinlogState:
         log = self._planned_log
