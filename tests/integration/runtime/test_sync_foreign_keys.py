@@ -41,6 +41,11 @@ TABLES = [
     "plain (id INT PRIMARY KEY, city INT, v INT)",
 ]
 NAMES = [table.split()[0] for table in TABLES]
+PARENTS = [
+    "region WHERE id IN (SELECT region FROM city)",
+    "city WHERE id IN (SELECT city FROM shop UNION SELECT city FROM member)",
+]
+"""Rows that other rows refer to."""
 KEYS = 12
 MORE_POINTS = [("batch-written", 0), ("table-committed", 0)]
 
@@ -91,14 +96,10 @@ class History:
 
     def beside_a_temporary_table(self) -> None:
         """A transaction with deletes, and a temporary table that has the name of a table."""
-        chance = self._chance
         # LIMIT has row events, and the temporary table is logged as a statement.
-        deletes = [f"{self._delete()} LIMIT 1" for _ in range(chance.choice([1, 2, 6]))]
-        temporary = f"CREATE TEMPORARY TABLE {chance.choice(NAMES)} (id INT)"
+        deletes = [f"DELETE FROM {rows} LIMIT {self._chance.randrange(1, 4)}" for rows in PARENTS]
+        temporary = f"CREATE TEMPORARY TABLE {self._chance.choice(NAMES)} (id INT)"
         self.run("SET SESSION binlog_format = MIXED", *deletes, temporary)
-
-    def _delete(self) -> str:
-        return f"DELETE FROM {self._chance.choice(NAMES)} WHERE id = {self._chance.randrange(KEYS)}"
 
     def _statement(self) -> str:
         chance = self._chance

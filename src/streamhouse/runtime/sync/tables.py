@@ -27,7 +27,7 @@ from streamhouse.mysql.connection import Session
 from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
 from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.table import Server
+from streamhouse.mysql.table import Server, check_binlog_filter
 from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
@@ -61,6 +61,7 @@ class SyncTables:
         scratch: FromScratch | None = None,
     ) -> None:
         self._options, self._table_sets, self._session = options, table_sets, session
+        self._server = server
         check = partial(check_synced, session, server, options.mysql)
         self._discovery = Discovery(session, options.mysql, options.tables, check)
         self._targets = Targets(options, notice, table_sets)
@@ -260,8 +261,14 @@ class SyncTables:
             self._table_sets.add(kept)
 
     def _check_targets(self, keys: Mapping[TableNames, Iterable[ForeignKey]]) -> None:
-        """Raise `SchemaChangeError` if the options name other targets, or exclude parents."""
+        """Raise `SchemaChangeError` if the options name other targets, or exclude parents.
+
+        Raises `TableError` if the server does not log a database any more.
+        """
         followed = self.table_set.by_names()
+        for database in {database for database, _ in followed}:
+            own = self._options.mysql.of(database, "")
+            check_binlog_filter(self._session, self._server, own)
         for names, table in followed.items():
             check_parents(table.full_name, keys.get(names, ()), followed)
             if self._options.target(table.names) != table.target:
