@@ -6,9 +6,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from streamhouse.errors import ConnectError, StreamhouseError
-from streamhouse.mysql.columns import check_columns, selected_columns
+from streamhouse.mysql.columns import check_followable, selected_columns
 from streamhouse.mysql.connection import Session, global_variables
-from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import (
     REPORT_COMMITS,
@@ -19,7 +18,6 @@ from streamhouse.mysql.pending_commits import (
 from streamhouse.mysql.requirements import VARIABLES, Requirement, account, server_requirements
 from streamhouse.mysql.table import (
     SYSTEM_DATABASES,
-    check_binlog_filter,
     check_server,
     load_table,
 )
@@ -188,13 +186,11 @@ def _table(session: Session, options: MySqlOptions, database: str, table: str) -
     name = f"table {database}.{table}"
     try:
         server = check_server(session, options)
-        check_binlog_filter(session, server, options)
         definition = load_table(session, options)
         if not definition.key:
             check_lockable(options, definition)
-        KeySpace(definition)
         selected_columns(options, definition.columns, None, definition.key)
-        check_columns(session, options, definition.columns)
+        check_followable(session, server, options, definition, definition.columns)
     except StreamhouseError as error:
         return Requirement(name, "missing", "cannot be followed", str(error), str(error))
     try:

@@ -1,4 +1,4 @@
-"""Selects the columns of a MySQL table to read, and their Arrow types."""
+"""Selects the columns of a MySQL table to read, and checks whether they can be followed."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,10 @@ import pyarrow as pa
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.connection import Session, global_variables
+from streamhouse.mysql.foreign_keys import check_no_foreign_keys
+from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.table import Server, TableDefinition, check_binlog_filter
 from streamhouse.mysql.values.key_targets import check_declared
 from streamhouse.mysql.values.types import UTC_NAMES, MySqlColumn, errors_of, quote, zone_offset
 from streamhouse.sql.plan import Column
@@ -96,6 +99,27 @@ def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MyS
             f"({uncertain[0].column_type}) may have members with characters that the server shows "
             "as '?'; set binlog_row_metadata = FULL, or declare the table's columns without it"
         )
+
+
+def check_followable(
+    session: Session,
+    server: Server,
+    options: MySqlOptions,
+    table: TableDefinition,
+    columns: Sequence[MySqlColumn],
+    compares: bool = False,
+) -> None:
+    """Raise `TableError` if a table cannot be followed by its snapshot and the binlog.
+
+    `columns`: those to read, with those of the key. `compares`: rows that foreign keys change
+    without row events can be compared with the server's.
+    """
+    options = options.of(table.database, table.name)
+    if not compares:
+        check_no_foreign_keys(options.name, table.foreign_keys)
+    check_binlog_filter(session, server, options)
+    KeySpace(table)
+    check_columns(session, options, columns)
 
 
 def server_zone(session: Session, options: MySqlOptions, selected: Selected, option: str) -> str:

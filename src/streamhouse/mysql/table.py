@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
 from streamhouse.mysql.connection import Session, global_variables
-from streamhouse.mysql.foreign_keys import ForeignKey, check_no_foreign_keys, unlogged_foreign_keys
+from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
 from streamhouse.mysql.metadata import OF_TABLES, metadata
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import counts_commits
@@ -97,17 +97,18 @@ class Size(NamedTuple):
 class TableDefinition:
     """A table as of a position of the binlog.
 
-    `charset`: of new text columns; None if that is not known. `consistent`: a transaction sees the
-    table as of one point in time. `index`: the index of `key`, which is the primary key, or else a
-    unique key without NULLs. `size`: the server's estimate. `hidden_in`: the sessions in which a
-    temporary table has the table's name, each as the binlog file where that was created, and the
-    thread. `foreign_keys`: those that change its rows without row events.
+    `columns`: none if they are not known. `charset`: of new text columns; None if that is not
+    known. `consistent`: a transaction sees the table as of one point in time. `index`: the index of
+    `key`, which is the primary key, or else a unique key without NULLs. `size`: the server's
+    estimate. `hidden_in`: the sessions in which a temporary table has the table's name, each as the
+    binlog file where that was created, and the thread. `foreign_keys`: those that change its rows
+    without row events.
     """
 
     database: str
     name: str
-    columns: tuple[MySqlColumn, ...]
-    key: tuple[MySqlColumn, ...]
+    columns: tuple[MySqlColumn, ...] = ()
+    key: tuple[MySqlColumn, ...] = ()
     charset: str | None = None
     consistent: bool = True
     index: str = PRIMARY
@@ -172,11 +173,7 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
     if not facts or not columns:
         raise missing_table(session, options)
     foreign_keys = unlogged_foreign_keys(session, [names]).get(names, ())
-    definition = definition_of(
-        names, facts[names][0], columns[names], keys.get(names, ()), foreign_keys
-    )
-    check_no_foreign_keys(options.name, foreign_keys)
-    return definition
+    return definition_of(names, facts[names][0], columns[names], keys.get(names, ()), foreign_keys)
 
 
 def definition_of(

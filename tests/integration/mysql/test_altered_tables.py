@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from contextlib import closing
+from functools import partial
 
 from tests.integration.mysql.history import Database
 from tests.integration.runtime.concurrent_steps import ConcurrentSteps
 
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, TableFilter
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, TableFilter, check_synced
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import parse
-from streamhouse.mysql.table import load_table
+from streamhouse.mysql.table import check_server, load_table
 
 _TABLES = ("a", "b", "c")
 _READINGS = 1500
@@ -37,7 +38,8 @@ def test_no_part_of_a_table_is_left_out(database: Database) -> None:
     database.run("ALTER TABLE b ADD FOREIGN KEY (parent) REFERENCES a (id) ON DELETE CASCADE")
     options = parse(database.options("a"))
     with closing(Session(options)) as session, _Altering(database):
-        discovery = Discovery(session, options, TableFilter(database.name), compares=True)
+        check = partial(check_synced, session, check_server(session, options), options)
+        discovery = Discovery(session, options, TableFilter(database.name), check)
         names = [(database.name, table) for table in _TABLES]
         for _ in range(_READINGS):
             found = discovery.described(names)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,13 @@ from tests.mysql_server import IS_MYSQL, Server
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, TableFilter, check_synced
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.options import parse
+from streamhouse.mysql.table import check_server
 
 Found = dict[str, dict[str, Any]]
 
@@ -134,6 +140,11 @@ def test_settings_that_are_missing_are_mended_by_the_fixes(unfit: MariaDB) -> No
     with pytest.raises(TableError) as caught:
         MySqlSource(options)
     assert str(caught.value) == error
+    parsed = parse(options)
+    with closing(Session(parsed)) as session:
+        check = partial(check_synced, session, check_server(session, parsed), parsed)
+        synced = Discovery(session, parsed, TableFilter("unlogged"), check).found()
+    assert [table.reason for table in synced] == [error]
 
 
 def test_a_server_that_cannot_be_reached_or_refuses_the_login(database: Database) -> None:

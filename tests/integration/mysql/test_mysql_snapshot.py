@@ -231,7 +231,7 @@ def test_what_a_unique_key_must_stay(database: Database) -> None:
     source = database.source("t", options=options)
     assert source.keyed_by == ("b",)
     offset = source.latest_offset(source.initial_offset(), 7)
-    assert offset["shards"][""][2] == "one" and offset["snapshot"] == {"": [56]}
+    assert offset["schemas"][0]["index"] == "one" and offset["snapshot"] == {"": [56]}
     database.run("CREATE UNIQUE INDEX a ON t (a)", "ALTER TABLE t DROP INDEX both_of")
     again = database.source("t", options=options)
     with pytest.raises(DataLossError, match=r"by|order of its key 'one', but its key is now 'a'"):

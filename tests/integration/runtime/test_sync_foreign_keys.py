@@ -41,6 +41,11 @@ TABLES = [
     "plain (id INT PRIMARY KEY, city INT, v INT)",
 ]
 NAMES = [table.split()[0] for table in TABLES]
+PARENTS = [
+    "region WHERE id IN (SELECT region FROM city)",
+    "city WHERE id IN (SELECT city FROM shop UNION SELECT city FROM member)",
+]
+"""Rows that other rows refer to."""
 KEYS = 12
 MORE_POINTS = [("batch-written", 0), ("table-committed", 0)]
 
@@ -85,7 +90,16 @@ class History:
             statements[at:at] = ["SAVEPOINT s", *undone, "ROLLBACK TO s"]
         if chance.random() < 0.1:
             statements.append("ROLLBACK")
+        if chance.random() < 0.1:
+            return self.beside_a_temporary_table()
         self.run(*statements)
+
+    def beside_a_temporary_table(self) -> None:
+        """A transaction with deletes, and a temporary table that has the name of a table."""
+        # LIMIT has row events, and the temporary table is logged as a statement.
+        deletes = [f"DELETE FROM {rows} LIMIT {self._chance.randrange(1, 4)}" for rows in PARENTS]
+        temporary = f"CREATE TEMPORARY TABLE {self._chance.choice(NAMES)} (id INT)"
+        self.run("SET SESSION binlog_format = MIXED", *deletes, temporary)
 
     def _statement(self) -> str:
         chance = self._chance
@@ -178,6 +192,10 @@ def test_generated_histories(cascading: Sync, mariadb: MariaDB, seed: int) -> No
             history.step()
         sync.database(name, table_conf=KEPT)
         check(sync.warehouse, history)
+        # Nothing is to be compared from here on.
+        history.beside_a_temporary_table()
+        sync.database(name, table_conf=KEPT)
+        check(sync.warehouse, history)
 
 
 def next_batch(sync: Sync) -> int:
@@ -243,3 +261,28 @@ def test_what_such_a_table_needs(cascading: Sync, mariadb: MariaDB) -> None:
     database(sync, name, "only_reads")
     late = [(row["id"], row["shop"]) for row in paimon_rows(sync.warehouse, "ods.late")]
     assert late == [(1, 14), (2, 2)]
+
+
+def test_a_transaction_that_creates_a_temporary_table(cascading: Sync, mariadb: MariaDB) -> None:
+    """It is a batch of its own if the temporary table has the name of a followed one."""
+    sync, name = cascading, "cascades_temporary"
+    fresh(mariadb, name)
+    mariadb.execute(
+        *(f"CREATE TABLE {name}.{table}" for table in TABLES[:3]),
+        f"INSERT INTO {name}.region VALUES (1, 'a', 1), (2, 'b', 2)",
+        f"INSERT INTO {name}.city VALUES (1, 1, 1), (2, 2, 2)",
+    )
+    sync.database(name, table_conf=KEPT)
+    connection = mariadb.connect(name)
+    connection.autocommit(False)
+    with connection.cursor() as cursor:
+        # LIMIT has row events, and the temporary table is logged as a statement.
+        cursor.execute("SET SESSION binlog_format = MIXED")
+        cursor.execute("DELETE FROM region WHERE id = 1 LIMIT 1")
+        cursor.execute("CREATE TEMPORARY TABLE shop (id INT)")
+    connection.commit()
+    connection.close()
+    sync.database(name, table_conf=KEPT)
+    for table in ("region", "city", "shop"):
+        own = f"{name}.{table}"
+        assert paimon_rows(sync.warehouse, f"ods.{table}") == mysql_rows(mariadb, own), table

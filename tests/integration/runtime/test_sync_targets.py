@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.integration.conftest import Installed
 from tests.integration.mysql.schema_changes import mysql_rows, paimon_rows
 from tests.integration.runtime.test_sync import Sync, fresh, mysql_conf
+from tests.mysql_server import IS_MYSQL, Server
 
 from streamhouse import execute
 from streamhouse.demo.mariadb import MariaDB
@@ -79,3 +81,20 @@ def test_equally_named_tables_of_two_servers(sync: Sync, mariadb: MariaDB) -> No
     run_sync(SyncRun(options, "second", until_caught_up=True, from_scratch=True))
     assert paimon_rows(sync.warehouse, "ods.t") == [{"id": 2}]
     run_sync(SyncRun(options, "second", until_caught_up=True))
+
+
+@pytest.mark.skipif(IS_MYSQL, reason="the setting is the same, and is read in the same way")
+def test_a_server_that_does_not_log_a_database_any_more(
+    installed: Installed, tmp_path: Path, without_jvm: None
+) -> None:
+    with Server(installed(tmp_path / "mariadb")) as server:
+        sync = Sync(server, tmp_path)
+        fresh(server, "unlogged")
+        server.execute("CREATE TABLE unlogged.t (id INT PRIMARY KEY)")
+        sync.database("unlogged")
+        server.stop()
+        server.server_options = ("--binlog-ignore-db=unlogged",)
+        server.start()
+        server.execute("INSERT INTO unlogged.t VALUES (1)")
+        with pytest.raises(TableError, match="does not log changes of database 'unlogged'"):
+            sync.database("unlogged")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,11 @@ import pytest
 
 from streamhouse.connectors.mysql_cdc.database import tables_planner
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
+from streamhouse.connectors.mysql_cdc.database.progress import (
+    DatabaseProgress,
+    Stale,
+    described_table,
+)
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
@@ -24,7 +29,7 @@ from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogSta
 from streamhouse.mysql.table import Server, TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.runtime.sync import planner as planner_module
-from streamhouse.runtime.sync.planner import SyncPlanner
+from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
 
 KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
 NOTE = MySqlColumn("note", "varchar", "varchar(9)", charset="utf8mb4", collation="utf8mb4_bin")
@@ -86,12 +91,19 @@ def test_progress_survives_its_offset() -> None:
     progress = DatabaseProgress(4, at(120), known, snapshot)
     assert DatabaseProgress.from_offset(progress.to_offset()) == progress
     shards = [table(1), table(2), table(3)]
-    definitions = {one.id: one.definition for one in shards[:2]}
-    progress = DatabaseProgress(0, at(120), known, {"3": (7,)}).with_shards(shards, definitions)
-    offset = progress.to_offset()
+    definitions = [shards[0].definition, shards[1].definition, None]
+    versions = {
+        one.id: described_table(one, known) for one, known in zip(shards, definitions, strict=True)
+    }
+    progress = DatabaseProgress(0, at(120), known, {"3": (7,)}, versions)
+    offset = json.loads(json.dumps(progress.to_offset()))
+    again = DatabaseProgress.from_offset(offset)
+    assert again == progress and again is not None and len(offset["schemas"]) == 2
+    assert [again.versions[one.id].definition for one in shards[:2]] == definitions[:2]
+    assert again.versions["3"].definition == TableDefinition("shop", "t3")
+    progress = DatabaseProgress(4, at(120), known, versions={"1": table(1), "2": table(2)})
+    offset = json.loads(json.dumps(progress.to_offset()))
     assert DatabaseProgress.from_offset(offset) == progress and len(offset["schemas"]) == 1
-    found = [progress.definition(one) for one in shards]
-    assert found == [shards[0].definition, shards[1].definition, None]
     assert DatabaseProgress.from_offset({}) is None
     whole = DatabaseProgress(4, at(120), BinlogState())
     assert whole.to_offset() == {"table_set": 4, "file": "binlog.000003", "pos": 120}
@@ -146,31 +158,33 @@ def test_lag_is_the_age_of_the_oldest_unread_change(
 ) -> None:
     now, changed = 100.0, dict[str, BinlogPosition]()
     log = SimpleNamespace(state=lambda: SimpleNamespace(changed=changed), silent_s=lambda: 0.0)
-    monkeypatch.setattr(planner_module, "log_view", lambda folder: log)
+    for module in (planner_module, tables_planner):
+        monkeypatch.setattr(module, "log_view", lambda folder: log)
     planner: Any = SyncPlanner.__new__(SyncPlanner)
     planner._table_sets, planner._relay = TableSets(tmp_path), None
+    planner._tables = (None, {})
     planner._snapshot_rows, planner._changes = Counter(), Counter()
-    planner._unread_of = defaultdict(lambda: UnreadChanges(lambda: now))
+    planner._unread = defaultdict(lambda: UnreadChanges(lambda: now))
     planner._table_sets.add([table(0), table(1)], 2, "UTC")
 
     def offset(pos: int, **more: Any) -> dict[str, Any]:
         return {"source": DatabaseProgress(1, at(pos), BinlogState(), **more).to_offset()}
 
     changed |= {"shop.t0": at(10), "shop.t1": at(20)}
-    planner.observe(offset(10))
+    planner.observe(progress_of(offset(10)))
     now = 101.5
     changed |= {"shop.t1": at(30)}
-    planner.observe(offset(10))
+    planner.observe(progress_of(offset(10)))
     assert [state.lag_s for state in planner.states(offset(10))] == [0.0, 1.5]
     now = 102.0
-    planner.observe(offset(20))
+    planner.observe(progress_of(offset(20)))
     planner.count({"0": 5}, {"1": 2})
     states = planner.states(offset(20, snapshot={"0": (3,)}))
     assert [(s.table, s.complete, s.snapshot_rows, s.changes, s.lag_s) for s in states] == [
         ("shop.t0", False, 5, 0, None),
         ("shop.t1", True, 0, 2, 0.5),
     ]
-    planner.observe(offset(30))
+    planner.observe(progress_of(offset(30)))
     planner._table_sets.add([table(0), table(1), table(2)], 3, "UTC")
     states = planner.states(offset(30))
     assert [state.complete for state in states] == [True, True, False]
@@ -218,7 +232,8 @@ def test_another_server_has_other_sessions(tmp_path: Path, monkeypatch: pytest.M
         tables_planner, "position_on_other_server", lambda *_: (at(4), BinlogState())
     )
     progress = DatabaseProgress(1, at(10), BinlogState())
-    progress = replace(progress, schemas=(hidden.definition,))
+    progress = replace(progress, versions={"7": replace(hidden, id="7")})
     moved = planner._moved(progress, None)
-    assert (moved.position, moved.moved, moved.versions) == (at(4), True, {"0": table(0)})
-    assert moved.at(hidden) == table(0) and moved.schemas == (table(0).definition,)
+    versions = {"0": table(0), "7": replace(table(0), id="7")}
+    assert (moved.position, moved.moved, moved.versions) == (at(4), True, versions)
+    assert moved.at(hidden) == table(0)

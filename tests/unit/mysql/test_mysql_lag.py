@@ -4,60 +4,51 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 from tests.waiting import DEADLINE_S
 
-from streamhouse.connectors.mysql_cdc.database.shards import ONE
-from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
+from streamhouse.connectors.mysql_cdc.database.declared_tables import ONE, DeclaredTablePlanner
+from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
+from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.relay.state import UnreadChanges
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.mysql.metadata import TableNames
-from streamhouse.mysql.table import PRIMARY
+from streamhouse.mysql.position import NO_BINLOG_STATE, BinlogPosition
+from streamhouse.mysql.table import TableDefinition
 from streamhouse.source import Lag, SourceState
 
 NAMES = ("shop", "orders")
 
 
-class Tables:
-    """The one table, with 500 rows by the server's estimate."""
-
-    table = SimpleNamespace(
-        id=ONE,
-        names=NAMES,
-        full_name=".".join(SHOP),
-        definition=SimpleNamespace(index=PRIMARY),
-        target="",
-        rows=500,
-    )
-    found: ClassVar = {NAMES: table}
-    is_one = True
-
-    def selected(self, names: Iterable[TableNames]) -> list[Any]:
-        return [self.table for _ in names]
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> MySqlSource:
-    """A source that has a relay log; it would connect to a server if it were made as usual."""
+    """A source that has a relay log; it would connect to a server if it were made as usual.
+
+    Its one table has 500 rows by the server's estimate.
+    """
+    definition = TableDefinition(*NAMES)
     made: Any = MySqlSource.__new__(MySqlSource)
     made._options = SimpleNamespace(name=".".join(SHOP), chunk_size=100, has_snapshot=True)
-    made._tables = Tables()
-    planner: Any = ShardsPlanner.__new__(ShardsPlanner)
-    planner._relay, planner._stop_at, planner._shards = tmp_path, None, made._tables
-    planner._options, planner._unread = made._options, UnreadChanges()
-    made._planner = planner
+    planner = made._planner = DeclaredTablePlanner.__new__(DeclaredTablePlanner)
+    planner._relay, planner._stop_at, planner._filter = tmp_path, None, None
+    planner._options, planner._unread = made._options, defaultdict(UnreadChanges)
+    planner.found = {NAMES: FoundTable(NAMES, definition, None, 500, None)}
+    planner.is_one, planner._tables = True, {NAMES: FollowedTable(ONE, definition, rows=500)}
     found: MySqlSource = made
     return found
 
 
 def at(position: int, file: str = FILE, **more: Any) -> dict[str, Any]:
-    return {"table_set": 0, "file": file, "pos": position, "shards": {ONE: NAMES}, **more}
+    progress = DatabaseProgress(0, BinlogPosition(file, position), NO_BINLOG_STATE)
+    known = {ONE: FollowedTable(ONE, TableDefinition(*NAMES))}
+    return {**replace(progress, versions=known).to_offset(), **more}
 
 
 def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(
@@ -65,7 +56,7 @@ def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(
 ) -> None:
     clock = [100.0]
     planner: Any = source._planner
-    planner._unread = UnreadChanges(lambda: clock[0])
+    planner._unread = defaultdict(lambda: UnreadChanges(lambda: clock[0]))
     server, kept = connected(tmp_path)
     kept.keep(server.transaction("orders", b"1"))
     first = server.at

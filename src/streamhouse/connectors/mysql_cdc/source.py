@@ -14,7 +14,12 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.declared_tables import (
+    ONE,
+    DeclaredTablePlanner,
+    expressions,
+)
+from streamhouse.connectors.mysql_cdc.database.discovery import selected_names
 from streamhouse.connectors.mysql_cdc.database.part_reader import (
     PartReader,
     TablePart,
@@ -24,8 +29,6 @@ from streamhouse.connectors.mysql_cdc.database.part_reader import (
     kind_counts,
 )
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.shards import ONE, ShardTables, expressions
-from streamhouse.connectors.mysql_cdc.database.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.metadata import declared_rows, declared_schema
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import grouped, joined
 from streamhouse.errors import DataLossError
@@ -89,11 +92,10 @@ class MySqlSource(Source):
             check_startup(session, parsed, server)
             stored = None if columns is None else [one for one in columns if one.metadata is None]
             tables = expressions(session, parsed)
-            shards = self._tables = ShardTables(session, server, parsed, tables, stored)
-            self._planner = ShardsPlanner(parsed, session, server, relay, shards)
-            fields = shards.fields()
-            self._zone = shards.zone()
-            schema = fields or shards.like.writer(self._zone).schema
+            planner = DeclaredTablePlanner(parsed, session, server, relay, tables, stored)
+            self._planner, fields = planner, planner.fields()
+            self._zone = planner.zone()
+            schema = fields or planner.like.writer(self._zone).schema
             self._schema = schema if columns is None else declared_schema(columns, schema)
             self._columns = columns or ()
             self._keyed_by = self._key_columns()
@@ -101,7 +103,7 @@ class MySqlSource(Source):
             session.close()  # It reconnects to plan; tasks, which only read, need none.
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None, "_tables": None}
+        return {**self.__dict__, "_planner": None}
 
     def __repr__(self) -> str:
         return f"MySqlSource({self._options.name} at {self._options.address})"
@@ -116,9 +118,9 @@ class MySqlSource(Source):
         return self._keyed_by
 
     def _key_columns(self) -> tuple[str, ...]:
-        if not self._tables.is_one:
+        if not self._planner.is_one:
             return ()  # Tables may have rows of the same key.
-        table = self._tables.like
+        table = self._planner.like
         types = {column.name: target for column, target in table.arrow_columns}
         key = table.definition.key
         exact = all(is_exact(column, types.get(column.name)) for column in key)
@@ -131,16 +133,16 @@ class MySqlSource(Source):
 
     def check_start(self) -> None:
         """Raise `TableError` for a table that cannot be read."""
-        self._tables.all()
+        self._planner.all()
 
     def check(self, offset: Offset) -> None:
         """Raise an error if the tables of an offset cannot be read; log what is not read."""
         progress = self._progress(offset)
         if progress is None:
             return
-        known = {shard.names for shard in progress.shards.values()}
-        kept = {table.names for table in self._tables.selected(known)}
-        new = [names for names in self._tables.found if names not in known]
+        known = {table.names for table in progress.versions.values()}
+        kept = {table.names for table in self._planner.selected(known)}
+        new = [names for names in self._planner.found if names not in known]
         if new and not self._options.new_tables:
             log.warning(
                 "mysql-cdc: %s: not reading %s, which has been created since; set "
@@ -165,7 +167,7 @@ class MySqlSource(Source):
             return []
         parts, position = self._planner.parts(start, end), after.position
         groups = [tuple(map(self._joined, parts))]
-        if self._tables.is_one or all(part.changes is None for part in parts):
+        if self._planner.is_one or all(part.changes is None for part in parts):
             changes = [one for part in parts for one in self._changes(part, position, parallelism)]
             groups = [*((part,) for part in changes), *self._groups(parts, parallelism)]
         # Else one task reads all changes, to keep the order of rows that move between tables.
@@ -227,17 +229,14 @@ class MySqlSource(Source):
         progress = DatabaseProgress.from_offset(offset)
         if progress is None:
             return None
-        was_one = list(progress.shards) == [ONE]
-        if was_one and not self._tables.is_one:
+        was_one = list(progress.versions) == [ONE]
+        if was_one != self._planner.is_one:
+            kinds = ["one table of that name", "several tables, as a regular expression"]
+            before, now = kinds if was_one else reversed(kinds)
             raise DataLossError(
-                f"{self._options.name} was read as one table of that name so far; it is gone, and "
-                "as a regular expression the name selects "
-                f"{_listed(self._tables.found)}; {START_AGAIN}"
-            )
-        if self._tables.is_one and not was_one:
-            raise DataLossError(
-                f"{self._options.name} has named several tables so far, as a regular expression, "
-                f"and there is a table of that name now; rename it, or {START_AGAIN}"
+                f"{self._options.name} was read as {before} so far, and names {now} now "
+                f"({_listed(self._planner.found)}): rename tables so that it is as before, or "
+                + START_AGAIN
             )
         return progress
 
@@ -284,8 +283,8 @@ def followed_tables(options: MySqlOptions, offset: Offset) -> list[TableNames]:
         if tables is None:
             return [(options.database, options.table)]
         progress = DatabaseProgress.from_offset(offset)
-        shards = {} if progress is None else progress.shards
-        known = {shard.names for shard in shards.values()}
+        read = {} if progress is None else progress.versions
+        known = {table.names for table in read.values()}
         if not known or options.new_tables:
-            known |= Discovery(session, options, tables, views=False).names()
+            known |= selected_names(session, tables, views=False)
         return sorted(known)

@@ -165,16 +165,6 @@ class SyncOptions:
         return self.database if self.table is None else f"{self.database}.{self.table}"
 
     @property
-    def ends_with_snapshot(self) -> bool:
-        """Whether the sync ends once the rows of all tables are read."""
-        return self.mysql.startup_mode == "snapshot"
-
-    @property
-    def skips_snapshot(self) -> bool:
-        """Whether the first tables are followed without reading their rows."""
-        return not self.mysql.has_snapshot
-
-    @property
     def metadata_names(self) -> dict[str, str]:
         """The names of the metadata columns in the Paimon tables."""
         return {name: self.spelt(f"{self.metadata_prefix}{name}") for name in self.metadata_columns}

@@ -5,15 +5,15 @@ An offset is `{"batch", "now", "of", "source"}`: the number of the batch that en
 docs/decisions/195-schema-changes-of-a-sync.md says how schema changes are followed.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import DdlChange, DdlChanges
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, check_synced
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     altered_parents,
@@ -27,18 +27,11 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     Stale,
 )
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, absent_tables
-from streamhouse.connectors.mysql_cdc.database.table_sets import TableSet, TableSets
-from streamhouse.connectors.mysql_cdc.database.tables_planner import (
-    BATCH_BYTES,
-    Tables,
-    TablesPlanner,
-    at,
-)
-from streamhouse.connectors.mysql_cdc.relay.files import bounded
-from streamhouse.connectors.mysql_cdc.relay.state import UnreadChanges
+from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
+from streamhouse.connectors.mysql_cdc.database.tables_planner import Tables, TablesPlanner
 from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
-from streamhouse.mysql.position import BinlogPosition, KeyJson
+from streamhouse.mysql.position import BinlogPosition, BinlogState
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.batch_logs import next_batch, next_time
 from streamhouse.runtime.sync.evolution import SchemaEvolution
@@ -85,15 +78,15 @@ class SyncPlanner(TablesPlanner):
         """
         options, server, checkpoint = spec.options.mysql, spec.server, spec.checkpoint
         session = Session(options)
-        super().__init__(options, session, server, spec.relay, spec.options.skips_snapshot)
+        super().__init__(options, session, server, spec.relay)
         self._spec = spec
         self._table_sets = TableSets(checkpoint)
         self._follower = SchemaEvolution(spec.options, checkpoint, spec.query_id)
-        self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
+        check = partial(check_synced, session, server, options)
+        self._discovery = Discovery(session, options, spec.options.tables, check)
         self._tables: tuple[object, Tables] = (None, {})
         self._find_tables = find_tables
         self._snapshot_rows, self._changes = Counter[str](), Counter[str]()
-        self._unread_of: dict[str, UnreadChanges] = defaultdict(UnreadChanges)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if there is nothing to read."""
@@ -112,7 +105,10 @@ class SyncPlanner(TablesPlanner):
         """The tasks of a batch; at least one."""
         if start == end:
             return []
-        parts = self.parts(source_offset(start), end["source"])
+        before = source_offset(start)
+        # The first batch of a sync without a snapshot has no rows.
+        reads = before or self._options.has_snapshot
+        parts = self.parts(before, end["source"]) if reads else []
         zone = self._table_sets.get(int(end["source"]["table_set"])).zone
         zone = end["source"].get("zone", zone)
         groups = task_groups(self._spec, parts, start, end)
@@ -131,13 +127,6 @@ class SyncPlanner(TablesPlanner):
         self._snapshot_rows.update(snapshot)
         self._changes.update(changes)
 
-    def observe(self, offset: Offset) -> None:
-        """Record which tables have changes after a batch; called often."""
-        progress, state = progress_of(offset), log_view(self._relay).state()
-        if progress is not None and state is not None:
-            for table, changed in state.changed.items():
-                self._unread_of[table].observe(progress.position, changed)
-
     def caught_up(self, offset: Offset) -> bool:
         return self.has_read_all(source_offset(offset)) and not self._find_tables()
 
@@ -150,27 +139,26 @@ class SyncPlanner(TablesPlanner):
 
     def states(self, start: Offset) -> list[TableState]:
         """The state of each followed table after a batch, in the order of their names."""
-        progress, silent_s, states = progress_of(start), log_view(self._relay).silent_s(), []
-        planned = () if progress is None else self._table_sets.get(progress.table_set).tables
-        newest = self._table_sets.latest().tables.values()
-        for table in sorted(newest, key=lambda followed: followed.full_name):
-            complete = (
-                progress is not None
-                and table.id in planned
-                and table.id not in progress.snapshot
-                and table.target not in progress.stale
-            )
-            state = TableState(
+        progress, silent_s = progress_of(start), log_view(self._relay).silent_s()
+        complete: set[str] = set()
+        if progress is not None:
+            unread = {table.names for table in self._unread_tables(progress)}
+            tables = self.tables_of(progress).values()
+            complete = {table.id for table in tables if table.names not in unread}
+        return [
+            TableState(
                 table.full_name,
                 table.target,
-                complete,
+                table.id in complete,
                 self._snapshot_rows[table.id],
                 table.rows,
                 self._changes[table.id],
-                max(self._unread_of[table.full_name].seconds, silent_s) if complete else None,
+                max(self._unread[table.full_name].seconds, silent_s)
+                if table.id in complete
+                else None,
             )
-            states.append(state)
-        return states
+            for table in sorted(self.first_tables(), key=lambda table: table.full_name)
+        ]
 
     # -- the tables
 
@@ -186,37 +174,32 @@ class SyncPlanner(TablesPlanner):
     def first_tables(self) -> Collection[FollowedTable]:
         return self._table_sets.latest().tables.values()
 
-    def _of_newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Collection[str]]:
-        """The progress with the tables of the newest table set, without what its batch did."""
+    def _newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Tables, Collection[str]]:
         newest = self._table_sets.latest()
         old, tables = self._table_sets.get(before.table_set).tables, newest.tables
-        snapshot = {id: key for id, key in before.snapshot.items() if id in tables}
         added = [id for id in tables if id not in old]
-        compared = self._compared(added, old.values(), newest)
+        compared = self._compared(added, before.table_set)
         targets = {table.target for table in tables.values()}
         versions = before.versions.items()
         unread = self._table_sets.unread_since(before.table_set)
         again = Stale(f"{UNKNOWN_STATEMENT} since it was read")
         stale = {**compared, **dict.fromkeys(unread, again), **before.stale}
-        return replace(
+        after = replace(
             before,
             table_set=newest.number,
-            snapshot={**snapshot, **dict.fromkeys(added)},
-            rows={id: count for id, count in before.rows.items() if id in snapshot},
             versions={id: table for id, table in versions if table != tables.get(id, table)},
             stale={target: entry for target, entry in stale.items() if target in targets},
             gone=frozenset(before.gone & tables.keys()),
-            reloaded={},
-            altered=frozenset(),
-            statements=(),
-            moved=False,
-        ), frozenset(added)
+        )
+        return after, tables, added
 
-    def _compared(
-        self, added: Iterable[str], old: Iterable[FollowedTable], newest: TableSet
-    ) -> Mapping[str, Stale]:
-        """The targets of new tables that have rows of before; see `SchemaEvolution.compared`."""
-        own = {table.target for table in old}
+    def _compared(self, added: Collection[str], table_set: int) -> Mapping[str, Stale]:
+        """The targets of new tables that have rows of before; see `SchemaEvolution.compared`.
+
+        `table_set`: the number of the set that did not have them.
+        """
+        newest = self._table_sets.latest()
+        own = {table.target for table in self._table_sets.get(table_set).tables.values()}
         tables = [newest.tables[id] for id in added]
         targets = {
             table.target
@@ -227,42 +210,16 @@ class SyncPlanner(TablesPlanner):
 
     # -- the rows of tables
 
-    def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
-        newest = self._table_sets.latest()
-        if self._options.starts_in_the_past:
-            past = DatabaseProgress(newest.number, *startup_position(self._binlog))
-            tables = list(newest.tables.values())
-            gone = absent_tables(past, tables, self._session, self._options, self._server)
-            return replace(past, gone=gone)
-        snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
-        position, binlog_state = self._binlog.snapshot_position(self._current)
-        self._binlog.check_prepared(position)
-        begin = DatabaseProgress(newest.number, position, binlog_state, snapshot)
-        if self._skip_snapshot:
-            return replace(begin, snapshot={})
-        stale = self._compared(newest.tables, (), newest)
-        begin = replace(begin, stale=stale)
-        # The next batch compares.
-        return begin if stale else self._chunked(begin, max_rows)
+    def _first(self, position: BinlogPosition, state: BinlogState) -> DatabaseProgress:
+        return DatabaseProgress(self._table_sets.latest_number(), position, state)
 
-    def _next_rows(
-        self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
-    ) -> DatabaseProgress | None:
-        position, binlog_state = self._binlog.snapshot_position(self._current)
-        view, bound, start = self.relay_log(before), position, before.position
-        if before.stale and view is not None:
-            bound = bounded(view.folder, start, position, BATCH_BYTES)
-        before, group = self._next_statements(before, bound)
-        if group or bound < position:
-            return self._up_to(before, group, bound, added)
-        if added:
-            self._binlog.check_prepared(position)
-        stale = self._stale_by_foreign_keys(before, position, added)
-        after = replace(at(before, position, binlog_state), stale=stale)
-        if not stale:
-            return self._chunked(after, max_rows)
-        # If there is a new statement, that is followed first.
-        return self._reloaded(after) or (None if position == start else after)
+    def _begin(self, max_rows: int | None) -> DatabaseProgress:
+        begin = super()._begin(max_rows)
+        if not self._options.starts_in_the_past:
+            return begin
+        tables, end = self.first_tables(), self._server.position(self._session)
+        found = self._statements.between(tables, begin.position, end)
+        return replace(begin, gone=absent_tables(begin, tables, found, self._options))
 
     def _unreadable(
         self,
@@ -290,7 +247,6 @@ class SyncPlanner(TablesPlanner):
         return bool(self._statements.between(tables, start, self._current(), wait=True))
 
     def _reloaded(self, after: DatabaseProgress) -> DatabaseProgress | None:
-        """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
         tables = self.tables_of(after)
         followed = {table.names for table in tables.values()}
         result, rows = after, 0
@@ -330,26 +286,17 @@ class SyncPlanner(TablesPlanner):
 
     # -- the binlog
 
-    def _changed_up_to(
-        self, before: DatabaseProgress, end: BinlogPosition, added: Collection[str] = ()
+    def _after_changes(
+        self, before: DatabaseProgress, after: DatabaseProgress, added: Collection[str]
     ) -> DatabaseProgress:
-        """The end of a batch of changes; targets that foreign keys have changed become stale.
-
-        No change in the batch is written to these: their rows of before are compared.
-        """
-        stale = self._stale_by_foreign_keys(before, end, added)
-        return replace(self._advanced(before, end), stale=stale)
-
-    def _stale_by_foreign_keys(
-        self, before: DatabaseProgress, end: BinlogPosition, added: Collection[str]
-    ) -> dict[str, Stale]:
-        tables = self.tables_of(before)
+        """Targets that foreign keys have changed become stale: no change is written to these."""
+        tables, end = self.tables_of(before), after.position
         keys = any(table.definition.foreign_keys for table in tables.values())
         if not keys or end == before.position:
-            return dict(before.stale)
+            return after
         changed = self._changed(before, end, self.relay_log(before))
         found = stale_by_foreign_keys(tables, before, end, changed, added, self._captured_table)
-        return {**found, **before.stale}
+        return replace(after, stale={**found, **before.stale})
 
     # -- statements
 
@@ -372,7 +319,9 @@ class SyncPlanner(TablesPlanner):
         self, before: DatabaseProgress, group: Sequence[FoundStatement]
     ) -> DatabaseProgress:
         effects, tables = self._effects(self.tables_of(before), before.gone, group)
-        after = self._advanced(self._altered(before, effects, tables), group[0].after)
+        # Only a transaction with statements about temporary tables also has changes of other rows.
+        up_to = self._advanced if effects else self._changed_up_to
+        after = up_to(self._altered(before, effects, tables), group[0].after)
         names = {table.names for id, table in self.tables_of(after).items() if id in effects}
         texts = self._follower.copy_comments(self._discovery.described(names).values())
         statements = (*after.statements, *texts)

@@ -139,7 +139,7 @@ class PresentRows:
         table = self._options.address(target).open()
         if not has_rows(table):
             return None
-        if self._options.skips_snapshot:
+        if not self._options.mysql.has_snapshot:
             return f"{target} has rows already, which stay: only changes are written to it"
         why = why_not_reloadable(table)
         if why is not None:
@@ -191,7 +191,7 @@ class PresentRows:
         """
         address = self._options.address(target)
         table = address.open()
-        if not has_rows(table) or (self.compares(target) and not self._options.skips_snapshot):
+        if not has_rows(table) or (self.compares(target) and self._options.mysql.has_snapshot):
             return False
         writers = other_writers(address, {*former, self._query_id})
         if writers.streams:

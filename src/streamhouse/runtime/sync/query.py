@@ -180,7 +180,7 @@ class SyncQuery(JobQuery):
         if self._run.started:
             self._tables.keep_discovering()
             self._refresh_consumer()
-        self._planner.observe(self.progress.last_offset)
+        self._planner.observe(self._database)
 
     def _refresh_consumer(self) -> None:
         """Refresh the consumer of the next target, and move it forward, if it is due."""

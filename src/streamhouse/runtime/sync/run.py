@@ -132,7 +132,8 @@ def run_sync(run: SyncRun) -> list[Mapping[str, object]]:
         query = new_query(run)
         pipeline.add(query)
         reports = ProgressReports(query, run.listener)
-        pipeline.run(run.until_caught_up or run.options.ends_with_snapshot, [reports])
+        ends = run.until_caught_up or run.options.mysql.startup_mode == "snapshot"
+        pipeline.run(ends, [reports])
         return reports.last()
 
 

@@ -4,10 +4,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from streamhouse.background import RepeatedStep
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, FoundTable
+from streamhouse.connectors.mysql_cdc.database.discovery import (
+    Discovery,
+    FoundTable,
+    check_synced,
+    selected_names,
+)
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     check_parents,
@@ -21,7 +27,7 @@ from streamhouse.mysql.connection import Session
 from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
 from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.table import Server
+from streamhouse.mysql.table import Server, check_binlog_filter
 from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
@@ -55,7 +61,9 @@ class SyncTables:
         scratch: FromScratch | None = None,
     ) -> None:
         self._options, self._table_sets, self._session = options, table_sets, session
-        self._discovery = Discovery(session, options.mysql, options.tables, compares=server.mariadb)
+        self._server = server
+        check = partial(check_synced, session, server, options.mysql)
+        self._discovery = Discovery(session, options.mysql, options.tables, check)
         self._targets = Targets(options, notice, table_sets)
         self._notice, self._joining = notice, joining
         self._present, self._scratch = present, scratch
@@ -253,8 +261,14 @@ class SyncTables:
             self._table_sets.add(kept)
 
     def _check_targets(self, keys: Mapping[TableNames, Iterable[ForeignKey]]) -> None:
-        """Raise `SchemaChangeError` if the options name other targets, or exclude parents."""
+        """Raise `SchemaChangeError` if the options name other targets, or exclude parents.
+
+        Raises `TableError` if the server does not log a database any more.
+        """
         followed = self.table_set.by_names()
+        for database in {database for database, _ in followed}:
+            own = self._options.mysql.of(database, "")
+            check_binlog_filter(self._session, self._server, own)
         for names, table in followed.items():
             check_parents(table.full_name, keys.get(names, ()), followed)
             if self._options.target(table.names) != table.target:
@@ -271,7 +285,7 @@ class SyncTables:
                 f"{self._options.mysql.address} can be followed; the notices say why"
             )
         tables = replace(self._options.tables, including=".*", excluding=None)
-        names = Discovery(self._session, self._options.mysql, tables).names()
+        names = selected_names(self._session, tables)
         hint = nearest(self._options.tables.including, [name for _, name in names])
         return TableError(
             f"no table of MySQL at {self._options.mysql.address} is selected by the database "

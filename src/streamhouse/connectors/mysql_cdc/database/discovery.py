@@ -7,10 +7,9 @@ from typing import Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, OptionError, TableError
-from streamhouse.mysql.columns import check_columns
+from streamhouse.mysql.columns import check_followable
 from streamhouse.mysql.connection import Session
-from streamhouse.mysql.foreign_keys import ForeignKey, check_no_foreign_keys, unlogged_foreign_keys
-from streamhouse.mysql.keys import KeySpace
+from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
 from streamhouse.mysql.metadata import TableNames, metadata
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import (
@@ -18,6 +17,7 @@ from streamhouse.mysql.table import (
     KEYS,
     SYSTEM_DATABASES,
     TABLES,
+    Server,
     TableDefinition,
     check_key_exists,
     definition_of,
@@ -92,13 +92,35 @@ class TableFilter:
         return re.fullmatch(expression, name, flags) is not None
 
 
+def selected_names(session: Session, tables: TableFilter, views: bool = True) -> set[TableNames]:
+    """The names of all tables that a filter selects, and of `views`; runs two statements."""
+    databases = _databases(session, tables)
+    if not databases:
+        return set()
+    rows = session.rows(NAMES + ("" if views else _NO_VIEWS), [databases])
+    found = {(str(database), str(name)) for database, name in rows}
+    return {names for names in found if tables.selects(*names)}
+
+
+def _databases(session: Session, tables: TableFilter) -> list[str]:
+    rows = session.rows("SHOW DATABASES")
+    return [str(row[0]) for row in rows if tables.has_database(str(row[0]))]
+
+
+def check_synced(
+    session: Session, server: Server, options: MySqlOptions, table: TableDefinition
+) -> None:
+    """Raise `TableError` if a sync cannot follow a table, of which it reads all columns."""
+    check_key_exists(table)
+    # Rows that foreign keys change are compared with MariaDB's; MySQL may log them.
+    check_followable(session, server, options, table, table.columns, compares=server.mariadb)
+
+
 class Discovery:
     """Lists the selected tables of a server; driver only.
 
-    `check` raises `TableError` for a table that cannot be followed; by default if its snapshot and
-    the binlog cannot be read with all of its columns. `views`: also list views, which cannot be
-    followed. `compares`: rows that foreign keys change without row events can be compared with the
-    server's.
+    `check` raises `TableError` for a table that cannot be followed. `views`: also list views, which
+    cannot be followed.
     """
 
     def __init__(
@@ -106,22 +128,15 @@ class Discovery:
         session: Session,
         options: MySqlOptions,
         tables: TableFilter,
-        check: Callable[[TableDefinition], None] | None = None,
+        check: Callable[[TableDefinition], None],
         views: bool = True,
-        compares: bool = False,
     ) -> None:
         self._session, self._options, self._filter = session, options, tables
-        self._check = check or self._check_all_columns
-        self._kinds, self._compares = "" if views else _NO_VIEWS, compares
+        self._check, self._views = check, views
 
     def names(self) -> set[TableNames]:
         """The names of all selected tables; runs two statements."""
-        databases = self._databases()
-        if not databases:
-            return set()
-        rows = self._session.rows(NAMES + self._kinds, [databases])
-        found = {(str(database), str(name)) for database, name in rows}
-        return {names for names in found if self._filter.selects(*names)}
+        return selected_names(self._session, self._filter, self._views)
 
     def described(self, names: Collection[TableNames]) -> dict[TableNames, FoundTable]:
         """Describe these tables, as far as they exist."""
@@ -130,7 +145,7 @@ class Discovery:
     def found(self, but: Collection[TableNames] = ()) -> list[FoundTable]:
         """All selected tables except `but`, in the order of their names."""
         names = self.names()
-        if not names and not self._databases():
+        if not names and not _databases(self._session, self._filter):
             raise self._no_database()
         return self._all_described(names.difference(but))
 
@@ -151,10 +166,6 @@ class Discovery:
             for names in there
         ]
 
-    def _databases(self) -> list[str]:
-        rows = self._session.rows("SHOW DATABASES")
-        return [str(row[0]) for row in rows if self._filter.has_database(str(row[0]))]
-
     def _described(
         self,
         names: TableNames,
@@ -166,8 +177,6 @@ class Discovery:
         definition, reason, left_out = None, None, False
         try:
             definition = definition_of(names, facts, columns, keys, foreign_keys)
-            if not self._compares:
-                check_no_foreign_keys(definition.full_name, foreign_keys)
             self._check(definition)
         except ConnectError:
             raise
@@ -177,14 +186,6 @@ class Discovery:
         comments = {str(row[0]): str(row[-1]) for row in columns if row[-1]}
         rows, comment = int(facts[3] or 0), facts[-1] or None
         return FoundTable(names, definition, reason, rows, comment, comments, left_out)
-
-    def _check_all_columns(self, table: TableDefinition) -> None:
-        check_key_exists(table)
-        KeySpace(table)
-        for column in table.columns:
-            _ = column.family  # raises `TableError` for a type that is not supported
-        options = self._options.of(table.database, table.name)
-        check_columns(self._session, options, table.columns)
 
     def _no_database(self) -> TableError:
         databases = [str(row[0]) for row in self._session.rows("SHOW DATABASES")]

@@ -1,4 +1,4 @@
-"""One followed table of a sync: its definition in MySQL, and the columns that are written."""
+"""One followed table: its definition in MySQL, and the columns to read."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ _MILLIS, _MICROS = 3, 6
 
 @dataclass(frozen=True)
 class FollowedTable:
-    """A table of MySQL that is written to the Paimon table `target`, `database.table`.
+    """A table of MySQL, which a sync writes to the Paimon table `target`, `database.table`.
 
     `id`: never reused in a sync; a table that is added again gets a new one. `columns`: those to
     read, with the Paimon types of the target's columns. `rows`: the server's estimate. `arrow`: the
@@ -31,9 +31,9 @@ class FollowedTable:
 
     id: str
     definition: TableDefinition
-    target: str
-    columns: tuple[tuple[str, str], ...]
-    rows: int
+    target: str = ""
+    columns: tuple[tuple[str, str], ...] = ()
+    rows: int = 0
     arrow: tuple[pa.DataType, ...] | None = None
     bound: str = ""
     __pydantic_config__: ClassVar[ConfigDict] = {"arbitrary_types_allowed": True}

@@ -19,10 +19,9 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.errors import SchemaChangeError
-from streamhouse.mysql.connection import Session, retried
+from streamhouse.mysql.connection import retried
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.table import Server
 
 _SHOWN = 3
 _NOWHERE = BinlogPosition("none.0", 0)
@@ -186,32 +185,30 @@ class StatementLog:
 
 def absent_tables(
     start: DatabaseProgress,
-    tables: Sequence[FollowedTable],
-    session: Session,
+    tables: Iterable[FollowedTable],
+    found: Iterable[FoundStatement],
     options: MySqlOptions,
-    server: Server,
 ) -> frozenset[str]:
     """The ids of the tables that were created, dropped or renamed after the startup position.
 
     Their earlier changes do not matter: at that statement, the sync reads all of their rows.
-    `tables`: as they are now. Raises `SchemaChangeError` for other tables that were altered since:
-    their events before can only be decoded with the columns of then, which are not known.
+    `tables`: as they are now. `found`: the statements about them since. Raises `SchemaChangeError`
+    for other tables that were altered since: their events before can only be decoded with the
+    columns of then, which are not known.
     """
-    end = server.position(session)
-    captured = {table.full_name: table.captured_table(options, server) for table in tables}
-    with closing(StatementLog(lambda table: captured[table.full_name], None)) as log:
-        found = log.between(tables, start.position, end)
     by_table: dict[str, list[FoundStatement]] = {}
     for event in found:
         by_table.setdefault(event.name, []).append(event)
     absent, altered = set(), []
     for table in tables:
         own = by_table.get(table.full_name, [])
-        ddls = DdlChanges(captured[table.full_name], table.definition)
+        if not own:
+            continue
+        ddls = DdlChanges(own[0].table, table.definition)
         changes = [(event, ddls.of(event.statement, event.after)) for event in own]
         is_new = any(_creates(event) and not _is_conditional(event) for event in own)
         is_new |= any(change is not None and change.is_new for _, change in changes)
-        if is_new or (own and _creates(own[0]) and not _has_changes(own[0], start)):
+        if is_new or (_creates(own[0]) and not _has_changes(own[0], start)):
             absent.add(table.id)
             continue
         altering = (event for event, change in changes if change and not change.keeps_columns)
@@ -234,7 +231,7 @@ def _has_changes(found: FoundStatement, start: DatabaseProgress) -> bool:
     if not start.position < found.before:
         return False
     begin = TablePosition(start.position, start.binlog_state)
-    with closing(open_reader([TableRange(found.table, begin)])) as reader:
+    with closing(open_reader([TableRange(found.table, begin)], relayed=False)) as reader:
         try:
             return any(True for _ in reader.row_events(found.before))
         except SchemaChangeError:

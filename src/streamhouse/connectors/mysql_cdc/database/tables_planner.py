@@ -5,6 +5,7 @@ docs/decisions/148-one-query-syncs-many-tables.md says why.
 
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import TypeAlias
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.dump import reset_error
-from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
+from streamhouse.connectors.mysql_cdc.binlog.startup import (
+    position_on_other_server,
+    startup_position,
+)
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
 from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
@@ -26,7 +30,7 @@ from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import Chunk, split
 from streamhouse.errors import AlteredTableError, DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import START_AGAIN, BinlogPosition, BinlogState
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition, BinlogState, KeyJson
 from streamhouse.mysql.table import Server, TableDefinition
 from streamhouse.mysql.table_lock import check_lockable
 from streamhouse.source import Lag, Offset, SourceState
@@ -49,8 +53,10 @@ class TablesPlanner(ABC):
     tables which are no longer followed are left out. A batch of changes ends before a statement
     about a table, and a batch that begins with one has nothing else of the table.
 
+    While snapshots are read, each batch also has the changes of the rows that were read before.
+
     `session`: closed with the planner. `relay`: the folder of the relay log; what it lacks is read
-    from the server. `skip_snapshot`: the first tables are followed without their existing rows.
+    from the server.
     """
 
     batch_chunks = 128
@@ -62,17 +68,16 @@ class TablesPlanner(ABC):
         session: Session,
         server: Server,
         relay: Path | None,
-        skip_snapshot: bool = False,
     ) -> None:
         self._options, self._session, self._server = options, session, server
-        self._relay, self._skip_snapshot = relay, skip_snapshot
+        self._relay = relay
         self._binlog = BinlogInspector(session, options, server)
         self._advanced_at = time.monotonic()
         self._stop_at: BinlogPosition | None = None
         self._statements = StatementLog(self._captured_table, relay)
         self._plan: tuple[Offset, Mapping[str, list[Chunk]]] | None = None
         self._planned_log: RelayState | None = None
-        self._unread = UnreadChanges()
+        self._unread: dict[str, UnreadChanges] = defaultdict(UnreadChanges)
 
     def close(self) -> None:
         self._statements.close()
@@ -90,21 +95,20 @@ class TablesPlanner(ABC):
         """The tables before the first batch."""
 
     @abstractmethod
-    def _begin(self, start: Offset, max_rows: int | None) -> DatabaseProgress:
-        """The end of the first batch."""
+    def _first(self, position: BinlogPosition, state: BinlogState) -> DatabaseProgress:
+        """The progress of the first tables at a position from which changes are read."""
 
     @abstractmethod
-    def _of_newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Collection[str]]:
-        """The progress with the tables of now, and the ids of those that are new."""
+    def _newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Tables, Collection[str]]:
+        """The progress with the tables of now; these; and the ids of those that are new."""
 
-    @abstractmethod
-    def _next_rows(
-        self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
-    ) -> DatabaseProgress | None:
-        """The end of a batch with rows of tables, of which those in `added` are new in it.
+    def _compared(self, added: Collection[str], table_set: int) -> Mapping[str, Stale]:
+        """The targets to compare with MySQL before rows of the tables `added` are written."""
+        return {}
 
-        None: no rows can be read yet.
-        """
+    def _reloaded(self, after: DatabaseProgress) -> DatabaseProgress | None:
+        """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
+        return None
 
     def _unreadable(
         self,
@@ -120,17 +124,20 @@ class TablesPlanner(ABC):
             raise error
         return {}
 
+    @abstractmethod
     def _followed(
         self, before: DatabaseProgress, group: Sequence[FoundStatement]
     ) -> DatabaseProgress:
         """The end of a batch that consists of statements about tables."""
-        return self._advanced(before, group[0].after)
 
-    def _changed_up_to(
-        self, before: DatabaseProgress, end: BinlogPosition, added: Collection[str] = ()
+    def _after_changes(
+        self, before: DatabaseProgress, after: DatabaseProgress, added: Collection[str]
     ) -> DatabaseProgress:
-        """The end of a batch of changes, without statements about tables."""
-        return self._advanced(before, end)
+        """The end of a batch of changes, which has no statement about a table.
+
+        `added`: the ids of tables that are new in the batch.
+        """
+        return after
 
     def _captured_table(self, table: FollowedTable) -> CapturedTable:
         """What readers of the binlog need of a table."""
@@ -145,7 +152,7 @@ class TablesPlanner(ABC):
         """The end of the next batch, of about `max_rows`; `start` if there is nothing to read."""
         last = DatabaseProgress.from_offset(start)
         if last is None:
-            return self._begin(start, max_rows).to_offset()
+            return self._begin(max_rows).to_offset()
         before, added = self._of_newest(last)
         after = self._moved(last, self.relay_log(before))
         if after is None and (before.snapshot or before.stale):
@@ -175,6 +182,13 @@ class TablesPlanner(ABC):
 
     # -- progress
 
+    def observe(self, progress: DatabaseProgress | None) -> None:
+        """Record which tables have changes after a batch; lags are as exact as this is frequent."""
+        log = log_view(self._relay).state()
+        if progress is not None and log is not None:
+            for table, changed in log.changed.items():
+                self._unread[table].observe(progress.position, changed)
+
     def lag_at(self, progress: DatabaseProgress | None) -> Lag:
         """The bytes of binlog from a batch to its tables' last change in the relay log.
 
@@ -200,14 +214,15 @@ class TablesPlanner(ABC):
         )
         if progress is None or view is None or log is None or not names:
             return Lag(rows=left, state=state)
+        self.observe(progress)
         position, changed = progress.position, max(log.changed[name] for name in names)
-        self._unread.observe(position, changed)
         silent_s, unread_bytes = view.silent_s(), None
         if position < changed and changed.file == position.file:
             unread_bytes = changed.pos - position.pos
         elif not position < changed and not silent_s:
             unread_bytes = 0
-        return Lag(seconds=max(self._unread.seconds, silent_s), bytes=unread_bytes, state=state)
+        behind_s = max(silent_s, *(self._unread[name].seconds for name in names))
+        return Lag(seconds=behind_s, bytes=unread_bytes, state=state)
 
     def rows_left_at(self, progress: DatabaseProgress | None) -> int | None:
         """About how many rows of the snapshots are left, by the server's estimate at the start."""
@@ -248,7 +263,8 @@ class TablesPlanner(ABC):
             self._binlog.check(position, state.binlog)
             return None
         # The sessions there are others.
-        hidden = (one for one in self.tables_of(progress).values() if one.definition.hidden_in)
+        known = {**self.tables_of(progress), **progress.versions}
+        hidden = (one for one in known.values() if one.definition.hidden_in)
         versions = {
             one.id: replace(one, definition=replace(one.definition, hidden_in=())) for one in hidden
         }
@@ -257,7 +273,6 @@ class TablesPlanner(ABC):
             position=found[0],
             binlog_state=found[1],
             versions={**progress.versions, **versions},
-            schemas=tuple(replace(schema, hidden_in=()) for schema in progress.schemas),
             reloaded={},
             altered=frozenset(),
             statements=(f"goes on at {found[0]} of another server, after {state.gtids}",),
@@ -265,6 +280,60 @@ class TablesPlanner(ABC):
         )
 
     # -- rows of tables
+
+    def _begin(self, max_rows: int | None) -> DatabaseProgress:
+        """The end of the first batch."""
+        if self._options.starts_in_the_past:
+            return self._first(*startup_position(self._binlog))
+        begin = self._first_now()
+        if self._options.startup_mode != "snapshot":
+            self._binlog.check_prepared(begin.position)
+        if not self._options.has_snapshot:
+            return begin
+        snapshot: dict[str, KeyJson | None] = dict.fromkeys(self.tables_of(begin))
+        stale = self._compared(snapshot.keys(), 0)
+        begin = replace(begin, snapshot=snapshot, stale=stale)
+        # The next batch compares.
+        return begin if stale else self._chunked(begin, max_rows)
+
+    def _first_now(self) -> DatabaseProgress:
+        return self._first(*self._binlog.snapshot_position(self._current))
+
+    def _of_newest(self, before: DatabaseProgress) -> tuple[DatabaseProgress, Collection[str]]:
+        """The progress with the tables of now, and the ids of those that are new."""
+        newest, tables, added = self._newest(before)
+        snapshot = {id: key for id, key in before.snapshot.items() if id in tables}
+        return replace(
+            newest,
+            snapshot={**snapshot, **dict.fromkeys(added)},
+            rows={id: count for id, count in before.rows.items() if id in snapshot},
+            reloaded={},
+            altered=frozenset(),
+            statements=(),
+            moved=False,
+        ), frozenset(added)
+
+    def _next_rows(
+        self, before: DatabaseProgress, added: Collection[str], max_rows: int | None
+    ) -> DatabaseProgress | None:
+        """The end of a batch with rows of tables, of which those in `added` are new in it.
+
+        None: no rows can be read yet.
+        """
+        position, state = self._binlog.snapshot_position(self._current)
+        view, bound, start = self.relay_log(before), position, before.position
+        if before.stale and view is not None:
+            bound = bounded(view.folder, start, position, BATCH_BYTES)
+        before, group = self._next_statements(before, bound)
+        if group or bound < position:
+            return self._up_to(before, group, bound, added)
+        if added and self._options.startup_mode != "snapshot":
+            self._binlog.check_prepared(position)
+        after = self._changed_up_to(before, position, added, state)
+        if not after.stale:
+            return self._chunked(after, max_rows)
+        # If there is a new statement, that is followed first.
+        return self._reloaded(after) or (None if position == start else after)
 
     def _chunked(self, after: DatabaseProgress, max_rows: int | None = None) -> DatabaseProgress:
         """A batch with chunks of unread tables, the smallest first."""
@@ -389,17 +458,31 @@ class TablesPlanner(ABC):
             return self._followed(before, group)
         return self._changed_up_to(before, group[0].before if group else end, added)
 
-    def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
+    def _changed_up_to(
+        self,
+        before: DatabaseProgress,
+        end: BinlogPosition,
+        added: Collection[str] = (),
+        state: BinlogState | None = None,
+    ) -> DatabaseProgress:
+        return self._after_changes(before, self._advanced(before, end, state), added)
+
+    def _advanced(
+        self, before: DatabaseProgress, end: BinlogPosition, state: BinlogState | None = None
+    ) -> DatabaseProgress:
+        """The progress at a later position; `state`: of the binlog there, if it is known."""
+        following = (state or self._state_at(before, end)).following(before.binlog_state, end)
+        return replace(before, position=end, binlog_state=following)
+
+    def _state_at(self, before: DatabaseProgress, end: BinlogPosition) -> BinlogState:
         log = self._planned_log
         if log is None or log.end != end:
             # Only the log that ends there has its GTIDs.
             view = self.relay_log(before)
             log = None if view is None else view.state()
         if log is None or log.end < end:
-            state = self._binlog.state_at(end)
-        else:
-            state = self._binlog.completed(log.binlog_state_at(end), end)
-        return at(before, end, state)
+            return self._binlog.state_at(end)
+        return self._binlog.completed(log.binlog_state_at(end), end)
 
     def _changed(
         self, before: DatabaseProgress, end: BinlogPosition, view: RelayView | None
@@ -453,7 +536,6 @@ class TablesPlanner(ABC):
 
         `changed`: the names of tables with changes in the batch; None: perhaps all tables.
         """
-        skips = before is None and self._skip_snapshot
         before = None if old is None else before
         if table.target in after.reloaded:
             deletes = after.reloaded[table.target]
@@ -463,7 +545,7 @@ class TablesPlanner(ABC):
         if table.target in after.stale or table.id in after.gone:
             return None
         low = None if before is None else before.snapshot.get(table.id)
-        complete = skips or (before is not None and table.id not in before.snapshot)
+        complete = before is not None and table.id not in before.snapshot
         # A batch that ends after a statement about the table has nothing else of the table.
         changes = (
             before is not None
@@ -494,14 +576,6 @@ class TablesPlanner(ABC):
             return split(self._session, captured, keys, self._options.chunk_size)
         except AlteredTableError:
             return [keys]  # The task finds out, too, and reports it.
-
-
-def at(
-    progress: DatabaseProgress, position: BinlogPosition, state: BinlogState
-) -> DatabaseProgress:
-    """The progress at a later position, where the binlog has a state."""
-    following = state.following(progress.binlog_state, position)
-    return replace(progress, position=position, binlog_state=following)
 
 
 def _byte_budget(table: TableDefinition, max_rows: int | None) -> int:
