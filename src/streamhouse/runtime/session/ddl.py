@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from streamhouse.errors import SqlError, StreamhouseError
+from streamhouse.runtime.session.materialized_views import next_name
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.parser.hints import outdated
@@ -51,6 +52,11 @@ def define(session: Session, statement: syntax.Statement) -> Defined | None:
             return _created("view", statement.name, created, statement.temporary)
         case CreateMaterializedView():
             created = session.materialized.create(statement)
+            full = session.full(statement.name)
+            if session.materialized.find(next_name(full)) is not None:
+                return Defined(
+                    f"materialized view {'.'.join(statement.name)} has a next query", True
+                )
             return _created("materialized view", statement.name, created)
         case AlterMaterializedView(refresh=False):
             session.materialized.alter(statement)
