@@ -13,7 +13,7 @@ from tests.unit.views.view_session import ViewSession
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
-from streamhouse.errors import TableError
+from streamhouse.errors import SqlError, TableError
 from streamhouse.paimon.catalog.draft_table import DraftTable
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.runtime.replacement.difference import ViewDifference, view_difference
@@ -73,6 +73,25 @@ def test_a_difference_names_columns(shop: ViewSession) -> None:
     assert shop.rows("SELECT * FROM v") == shop.rows(_COUNT)
     shop.execute("ALTER MATERIALIZED VIEW v ROLLBACK; ALTER MATERIALIZED VIEW v REFRESH")
     assert shop.rows("SELECT * FROM v") == shop.rows(_BOTH)
+
+
+def test_a_column_that_another_view_reads_is_not_dropped(shop: ViewSession) -> None:
+    shop.execute("CREATE MATERIALIZED VIEW w AS SELECT n FROM v WHERE country IS NOT NULL")
+    with pytest.raises(TableError, match="view w reads n, which it drops"):
+        shop.execute("ALTER MATERIALIZED VIEW v AS SELECT country FROM customers GROUP BY country")
+    shop.execute("ALTER MATERIALIZED VIEW w AS SELECT country FROM v")
+    shop.execute("ALTER MATERIALIZED VIEW v AS SELECT country FROM customers GROUP BY country")
+    shop.execute("ALTER MATERIALIZED VIEW v REFRESH; ALTER MATERIALIZED VIEW w REFRESH")
+    assert shop.rows("SELECT * FROM w") == shop.rows("SELECT DISTINCT country FROM customers")
+
+
+def test_a_column_is_read_after_the_swap_only(shop: ViewSession) -> None:
+    reader = "CREATE MATERIALIZED VIEW w AS SELECT name FROM v"
+    with pytest.raises(SqlError, match="view v gets it with its new query"):
+        shop.execute(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {_BOTH}; {reader}")
+    shop.execute(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {_BOTH}")
+    shop.execute("ALTER MATERIALIZED VIEW v REFRESH")
+    shop.execute(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {_BOTH}; {reader}")
 
 
 def test_the_command_prints_the_difference(shop: ViewSession) -> None:

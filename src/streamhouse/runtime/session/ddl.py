@@ -123,9 +123,11 @@ def note_outdated_options(session: Session, statement: syntax.Statement) -> None
 
 
 def mention_renamed(session: Session, error: SqlError) -> None:
-    """Extend the error of a missing column if that column was renamed or dropped."""
+    """Extend the error of a missing column if it was renamed or dropped, or is yet to be added."""
     match = _NO_COLUMN.search(error.message)
-    became = None if match is None else session.renaming_of(match[1])
+    if match is None:
+        return
+    became = session.materialized.gaining(match[1]) or session.renaming_of(match[1])
     if became is not None and became not in error.message:
         error.reword(f"{error.message.split(';')[0]}; {became}")
 

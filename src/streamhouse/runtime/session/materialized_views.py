@@ -222,6 +222,16 @@ class MaterializedViews:
             self._catalogs.warehouse(full[0]).drop_table(full[1], name[2])
             self._defined.pop(name, None)
 
+    def gaining(self, column: str) -> str | None:
+        """Which view of the script gets a column with its next query; for error messages."""
+        for name, view in self._defined.items():
+            if name[2].endswith(NEXT) and column in [each.name for each in view.plan.columns]:
+                view_name = name[2].removesuffix(NEXT)
+                return (
+                    f"view {view_name} gets it with its new query; run that statement alone first"
+                )
+        return None
+
     def take_over(self, new: DefinedView) -> None:
         """Store a definition and its columns as those of its view, in one version of the schema."""
         before = self.existing(new.name)
@@ -248,6 +258,14 @@ class MaterializedViews:
                 self._drafted(full).altered(list(column_changes(table.columns, plan.columns)))
             except StreamhouseError as error:
                 problem = str(error)
+        dropped = {column.name for column in table.columns} - {c.name for c in plan.columns}
+        for reader in self.listed(*full[:2]) if dropped else ():
+            with suppress(StreamhouseError):
+                scans = self.defined((*full[:2], reader)).plan.query.scans
+                read = {name for each in scans if each.table.name == full for name in each.columns}
+                if read & dropped:
+                    names = ", ".join(sorted(read & dropped))
+                    problem = f"view {reader} reads {names}, which it drops; change that view first"
         if problem:
             raise TableError(
                 f"view {'.'.join(full[1:])} cannot get this query: {problem}. Nothing has changed; "
