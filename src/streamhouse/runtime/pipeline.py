@@ -23,12 +23,14 @@ from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.run_output import Outcome, RunOutput
 from streamhouse.runtime.spark.settings import SparkOptions
 from streamhouse.runtime.streaming.pacing import Pacing, Role
+from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streamhouse.connectors.mysql_cdc.relay.relay import Relays
+    from streamhouse.runtime.replacement.replacement import Replacement
     from streamhouse.runtime.spark.executors import ExecutorWatch
     from streamhouse.runtime.streaming.query import JobQuery
 
@@ -96,6 +98,9 @@ class Pipeline:
         self._check_at = 0.0
         self._checked = -1
         """The index in `_running` of the query that was last checked for failure."""
+        self._replacements: list[Replacement] = []
+        self._replaces = False
+        """Whether a view has a next query."""
         self._behind = 0
         """The index of the query or side that had work left at the last check."""
 
@@ -105,8 +110,21 @@ class Pipeline:
         return [*self._running, *self._new]
 
     def add(self, query: JobQuery) -> None:
-        """Add a query, which the next `run` starts."""
+        """Add a query, which `run` starts."""
         self._new.append(query)
+
+    def remove(self, query: JobQuery, dropped: bool = False) -> None:
+        """Stop a query between two batches, and forget it; `dropped`: its table goes, too."""
+        query.stop()
+        for queries in (self._new, self._running):
+            if query in queries:
+                queries.remove(query)
+        for maintenance in self._maintenance.values() if dropped else ():
+            maintenance.forget(query.description.target)
+
+    def replace_by(self, replacement: Replacement) -> None:
+        """Let queries of a view be replaced while `run` lasts."""
+        self._replacements.append(replacement)
 
     def run(self, until_caught_up: bool, sides: Sequence[Side]) -> None:
         """Run all queries until stopped or, with `until_caught_up`, until none has work left.
@@ -116,8 +134,7 @@ class Pipeline:
         the rows that such an option delays, also after a stop.
         """
         try:
-            if self._new:
-                self._start(warm=not until_caught_up)
+            self._replace(warm=not until_caught_up)
             for side in sides:
                 self._follow(side.reads)
             unchanged_checks, notice_at = 0, time.monotonic() + _NOTICE_AFTER_S
@@ -125,8 +142,9 @@ class Pipeline:
             while not self._stopped():
                 pause_s = _TICK_S
                 self._step(sides)
+                self._replace(warm=not until_caught_up)
                 if until_caught_up:
-                    now = self._caught_up_offsets(sides)
+                    now = None if self._replaces else self._caught_up_offsets(sides)
                     unchanged = now is not None and now == before
                     waiting = self._waiting() if unchanged else []
                     due = [rows for rows in waiting if rows.option is None]
@@ -146,6 +164,12 @@ class Pipeline:
             self._snapshot_line.close()
             for side in sides:
                 side.close()
+
+    def _replace(self, warm: bool) -> None:
+        """Let views replace their queries, and start the new ones."""
+        self._replaces = any([each.step() for each in self._replacements])
+        if self._new:
+            self._start(warm)
 
     def _caught_up_offsets(self, sides: Sequence[Side]) -> list[Offset] | None:
         """The offsets of all queries if none has work left, else None.
@@ -179,6 +203,7 @@ class Pipeline:
                 stack.callback(query.stop)
             for query in self._running:
                 query.request_stop()
+            self._replacements = []
             self._running, self._new, self._maintenance, self._readers = [], [], {}, {}
             self._reads, self._awaited = [], []
 
@@ -207,8 +232,8 @@ class Pipeline:
         for reader in self._readers.values():
             reader.step()
         self._check_next()
-        for query in self._running:
-            query.tick()
+        for query in list(self._running):
+            self._try(query, lambda query: query.tick())
         for side in sides:
             side.step()
         self._snapshot_line.step(self._running)
@@ -223,7 +248,15 @@ class Pipeline:
         if self._running and time.monotonic() >= self._check_at:
             self._check_at = time.monotonic() + _CHECK_S
             self._checked = (self._checked + 1) % len(self._running)
-            self._running[self._checked].check()
+            self._try(self._running[self._checked], lambda query: query.check())
+
+    def _try(self, query: JobQuery, call: Callable[[JobQuery], None]) -> None:
+        """Call a method of a query; if that fails, a view may go on without the query."""
+        try:
+            call(query)
+        except (QueryFailed, StreamhouseError, OSError) as error:
+            if not any(each.gives_up(query, error) for each in self._replacements):
+                raise
 
     def _start(self, warm: bool) -> None:
         from streamhouse.runtime.spark.jvm import OUTPUT

@@ -31,6 +31,7 @@ from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
+from streamhouse.runtime.replacement.replacement import Replacement
 from streamhouse.runtime.reset.continuous_targets import (
     CheckpointLocation,
     checkpoint_roots,
@@ -43,6 +44,7 @@ from streamhouse.runtime.session.ddl import (
     mention_renamed,
     note_outdated_options,
 )
+from streamhouse.runtime.session.materialized_views import DefinedView
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, checkpoint_names
@@ -63,7 +65,7 @@ from streamhouse.runtime.streaming.query import JobQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.runtime.views.kept_rows import remove_kept_by_dropped
-from streamhouse.runtime.views.planned import view_spec
+from streamhouse.runtime.views.planned import check_view, view_spec
 from streamhouse.runtime.views.query import ViewQuery
 from streamhouse.runtime.views.refresh import refresh, refresh_view
 from streamhouse.runtime.views.spec import ViewSpec
@@ -280,8 +282,6 @@ class ScriptRunner:
     def _view(self, statement: syntax.Statement, target: TableInfo, plan: ViewPlan) -> None:
         """Add the query of a view, or refresh it once if it is not refreshed continuously."""
         stored, name = self._session.materialized.existing(target.name), target.name[1:]
-        freshness_s = 0.0 if self._options.until_caught_up else stored.freshness_s
-        spec = view_spec(self._session, target, plan, freshness_s)
         if stored.suspended:
             self._output.notice(
                 f"{'.'.join(name)}: the view is suspended; ALTER MATERIALIZED VIEW … RESUME lets "
@@ -289,9 +289,23 @@ class ScriptRunner:
             )
         elif stored.full:
             self._catch_up()
+            spec = view_spec(self._session, target, plan)
             self._notice(name, f"refreshed, {refresh(spec).total():,} changes")
         else:
-            self._pipeline.add(self._view_query(spec, statement.position))
+            self._followed_view(target.name, statement.position)
+
+    def _followed_view(self, view: Name, position: syntax.TextPosition) -> None:
+        """Add the query of a view, and what replaces it by the next one."""
+        session = self._session
+
+        def made(defined: DefinedView) -> ViewQuery:
+            freshness_s = 0.0 if self._options.until_caught_up else defined.stored.freshness_s
+            check_view(defined.plan, session.table(view), position)
+            spec = view_spec(session, session.table(defined.name), defined.plan, freshness_s)
+            return self._view_query(spec, position)
+
+        pipeline, notice, once = self._pipeline, self._output.notice, self._options.until_caught_up
+        pipeline.replace_by(Replacement(session, view, made, pipeline, notice, once))
 
     def _view_query(self, spec: ViewSpec, position: syntax.TextPosition) -> ViewQuery:
         location = self._checkpoint_location(spec.target)

@@ -3,7 +3,8 @@
 A `path` is a column's name as a tuple, mostly of one part; more parts name a field of a ROW column.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from streamhouse.sql.plan import Column, Name
@@ -104,3 +105,29 @@ SchemaChange: TypeAlias = (
     | SetTableOption
     | ResetTableOption
 )
+
+
+def column_changes(before: Sequence[Column], after: Sequence[Column]) -> Iterator[SchemaChange]:
+    """The changes of a table's columns that let it have rows of the columns `after`.
+
+    New columns may be null. A column that allows nulls goes on allowing them.
+    """
+    left = {column.name: column for column in after}
+    order = [column.name for column in before if column.name in left]
+    yield from (DropColumn((column.name,)) for column in before if column.name not in left)
+    known = {column.name: column for column in before}
+    for number, column in enumerate(after):
+        place = ColumnPosition(after[number - 1].name if number else None)
+        own = known.get(column.name)
+        if own is None:
+            yield AddColumn(replace(column, nullable=True), place)
+            order.insert(number, column.name)
+            continue
+        if order[number] != column.name:
+            yield MoveColumn(column.name, place)
+            order.remove(column.name)
+            order.insert(number, column.name)
+        if own.type != column.type:
+            yield SetType((column.name,), column.type)
+        if column.nullable and not own.nullable:
+            yield SetNullable((column.name,), True)

@@ -84,6 +84,10 @@ class LocalRun(StreamRun):
     def request_stop(self) -> None:
         self._stopping.set()
 
+    @property
+    def has_stopped(self) -> bool:
+        return not self.started or not self._thread.is_alive()
+
     def stop(self, timeout_s: float) -> bool:
         if not self.started:
             return False

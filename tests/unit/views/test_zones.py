@@ -260,7 +260,7 @@ def test_a_view_keeps_its_zone(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="another time zone"):
         session.view("days", QUERIES[0])
     session.run(f"CREATE OR REPLACE MATERIALIZED VIEW days AS {QUERIES[0]}")
-    session.refresh("days")
+    session.execute("ALTER MATERIALIZED VIEW days REFRESH")
     assert session.rows("SELECT * FROM days") == Counter([(datetime(2024, 1, 1).date(), "a", 1, 1)])
 
 

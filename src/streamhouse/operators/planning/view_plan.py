@@ -91,10 +91,12 @@ def plan_view(
     resolver: Resolver,
     column_names: Sequence[str] = (),
     key: Sequence[str] = (),
+    stored: Sequence[str] = (),
 ) -> ViewPlan:
     """Plan a view of its own table: its columns, types and key are inferred.
 
-    `column_names` rename the columns; `key` declares a primary key. Raises `SqlError` for a query
+    `column_names` rename the columns; `key` declares a primary key. `stored`: the key of the table
+    that the view has already, which is kept if the result has it. Raises `SqlError` for a query
     that is wrong, and `UnsupportedSqlError` for one that cannot be kept up to date.
     """
     with limited_depth(query):
@@ -112,8 +114,9 @@ def plan_view(
     never = result.not_null | set(key)
     columns = tuple(replace(column, nullable=column.name not in never) for column in named.columns)
     inferred = _best_key(result)
-    stored_key = tuple(key) or _storable(inferred, columns)
-    if stored_key:
+    kept = result.has_key(tuple(stored)) and result.not_null >= set(stored)
+    stored_key = tuple(key) or (tuple(stored) if kept else _storable(inferred, columns))
+    if stored_key and (key or tuple(stored) != (HIDDEN_KEY,)):
         sink = Sink(result, stored_key, result.has_key(stored_key))
     else:
         keyed = [column.type for column in columns if column.name in (inferred or ())]
@@ -124,7 +127,8 @@ def plan_view(
         columns = (Column(HIDDEN_KEY, "STRING", False), *columns)
     types = zip(output, analyzed.types, strict=True)
     untyped = frozenset(name for name, kind in types if kind == NULL)
-    return replace(_plan(analyzed, bounded, columns, sink), untyped=untyped)
+    # Without the text: that of the script and the stored one, with full names, are one query.
+    return replace(_plan(analyzed, bounded, columns, sink, ""), untyped=untyped)
 
 
 def plan_view_into(
@@ -162,7 +166,8 @@ def plan_view_into(
         )
     key = target.primary_key
     sink = Sink(result, key, not key or result.has_key(key))
-    return replace(_plan(analyzed, bounded, target.columns, sink), windows=windows)
+    plan = _plan(analyzed, bounded, target.columns, sink, parsed.canonical)
+    return replace(plan, windows=windows)
 
 
 def _analyzed(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> Analyzed:
@@ -213,12 +218,12 @@ def _storable(key: tuple[str, ...] | None, columns: Sequence[Column]) -> tuple[s
 
 
 def _plan(
-    analyzed: Analyzed, query: BoundedQuery, columns: tuple[Column, ...], sink: Sink
+    analyzed: Analyzed, query: BoundedQuery, columns: tuple[Column, ...], sink: Sink, text: str
 ) -> ViewPlan:
     operators = list(walk(sink))
     # The SQL has what the text does not: the queries of views, computed columns, the time zone.
     parts = [
-        analyzed.parsed.canonical,
+        text,
         query.sql,
         [(column.name, column.type) for column in columns],
         list(sink.key),

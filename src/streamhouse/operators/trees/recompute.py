@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -24,13 +24,14 @@ from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.arrangement import net
 from streamhouse.operators.trees.drawing import described
 from streamhouse.operators.trees.view_changes import bag_changes, view_changes
+from streamhouse.sql.plan import BoundedScan
 
 if TYPE_CHECKING:
     import duckdb
 
 MEMORY = "300MB"
 """What DuckDB uses for a view before it spills to files."""
-_KEPT = "kept_rows"
+_KEPT, _STORED = "kept_rows", "stored_rows"
 _T = TypeVar("_T")
 
 
@@ -78,6 +79,19 @@ class Recompute:
 
         return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
 
+    def differences(
+        self, old: tuple[pa.Schema, Batches], new: tuple[pa.Schema, Batches], updates: bool = True
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """As `changes`, that turn rows into those of another table, whatever its query is."""
+        stored = replace(self.plan.query, sql="", scans=(), rows=None, functions=())
+
+        def run(limits: Limits) -> Iterator[tuple[str, pa.RecordBatch]]:
+            more = {_KEPT: old, _STORED: new}
+            with opened(stored, _no_table, limits, threads=self.threads, more=more) as connection:
+                yield from view_changes(connection, self.plan, _KEPT, _STORED, updates)
+
+        return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
+
     @contextmanager
     def _opened(
         self,
@@ -117,6 +131,10 @@ class Recompute:
         """The result; of rows with equal keys the last one, in the order of all columns."""
         sql = self.plan.query.sql
         return sql if self.plan.unique else self.plan.tree.whole([f"({sql})"])
+
+
+def _no_table(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+    raise AssertionError(scan)
 
 
 def _started(items: Iterator[_T]) -> Iterator[_T]:

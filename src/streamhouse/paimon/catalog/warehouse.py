@@ -250,7 +250,11 @@ class Warehouse:
 
     def _drop(self, full: str) -> None:
         with self._catalog.pypaimon() as catalog:
-            catalog.drop_table(full, True)
+            try:
+                catalog.drop_table(full, True)
+            except FileNotFoundError:
+                # A reader or a compaction has removed its temporary file meanwhile.
+                catalog.drop_table(full, True)
         evict(full)
 
     def exists(self, database: str, name: str) -> bool:

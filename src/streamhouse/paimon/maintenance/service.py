@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from streamhouse.background import wait_until
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
@@ -136,6 +137,13 @@ class Maintenance:
     def behind(self) -> bool:
         """Whether a table has invisible rows that are about to be compacted."""
         return any(waiting.option is None for waiting in self.waiting())
+
+    def forget(self, name: str) -> None:
+        """Wait for the jobs of a table that is to be dropped, and begin no others."""
+        schedule = self._schedules.pop(name, None)
+        if schedule is not None:
+            schedule.retry_at = float("inf")
+            wait_until(lambda: not (schedule.busy or schedule.cleaning), _STOP_SECONDS, 0.01)
 
     def start(self) -> None:
         """Start the maintenance thread; returns at once."""

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from streamhouse.errors import SqlError, StreamhouseError
+from streamhouse.runtime.session.materialized_views import next_name
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.parser.hints import outdated
@@ -51,6 +52,11 @@ def define(session: Session, statement: syntax.Statement) -> Defined | None:
             return _created("view", statement.name, created, statement.temporary)
         case CreateMaterializedView():
             created = session.materialized.create(statement)
+            full = session.full(statement.name)
+            if session.materialized.find(next_name(full)) is not None:
+                return Defined(
+                    f"materialized view {'.'.join(statement.name)} has a next query", True
+                )
             return _created("materialized view", statement.name, created)
         case AlterMaterializedView(refresh=False):
             session.materialized.alter(statement)
@@ -117,9 +123,11 @@ def note_outdated_options(session: Session, statement: syntax.Statement) -> None
 
 
 def mention_renamed(session: Session, error: SqlError) -> None:
-    """Extend the error of a missing column if that column was renamed or dropped."""
+    """Extend the error of a missing column if it was renamed or dropped, or is yet to be added."""
     match = _NO_COLUMN.search(error.message)
-    became = None if match is None else session.renaming_of(match[1])
+    if match is None:
+        return
+    became = session.materialized.gaining(match[1]) or session.renaming_of(match[1])
     if became is not None and became not in error.message:
         error.reword(f"{error.message.split(';')[0]}; {became}")
 

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, unquote
 
 from streamhouse.durable_files import read_json, replace_json
@@ -145,6 +145,17 @@ class Checkpoint:
                 entry.unlink()
         if former:
             replace_json(self.path / _FORMER, list(former))
+
+    def take(self, other: Self) -> None:
+        """Move the checkpoint of another query here, in place of this one; both are locked.
+
+        The offsets are moved last. A query without them, or with a part of the rest, begins anew.
+        """
+        self.clear()
+        left = ("run", "offsets", CHECKPOINT_LOCK)
+        for entry in [each for each in other.path.iterdir() if each.name not in left]:
+            entry.rename(self.path / entry.name)
+        (other.path / "offsets").rename(self.path / "offsets")
 
     def query_id(self) -> str:
         """The query id in Spark's `metadata` file, which is created here if the query is new."""

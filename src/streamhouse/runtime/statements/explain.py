@@ -1,21 +1,30 @@
 """EXPLAIN."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from streamhouse.connectors import registry
-from streamhouse.errors import UnsupportedSqlError
+from streamhouse.errors import StreamhouseError, UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.operators.trees.drawing import drawn, whole_reason
 from streamhouse.runtime.session.materialized_views import ViewInputTables
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
 from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert, plan_select
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView, Staged
 from streamhouse.runtime.statements.staged_join import staged_join
+from streamhouse.runtime.views.incremental import compiled
+from streamhouse.runtime.views.planned import view_spec
+from streamhouse.runtime.views.planner import ViewPlanner
+from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
+from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.syntax import Insert
 from streamhouse.sql.views.statement import CreateMaterializedView
+from streamhouse.sql.views.stored_view import HIDDEN_KEY
+from streamhouse.state.store import StateStore
 
 
 def explain(session: Session, statement: syntax.Explain) -> list[str]:
@@ -40,9 +49,30 @@ def _lines(session: Session, inner: syntax.Statement) -> list[str]:
         if staged is not None:
             return _staged_lines(session, staged)
         inputs = ViewInputTables(session, full)
-        plan = plan_view(inner.query, inputs, inner.columns, inner.primary_key)
-        return view_lines(full, plan)
+        stored = session.materialized.find(full)
+        key = () if stored is None else session.table(full).primary_key or (HIDDEN_KEY,)
+        plan = plan_view(inner.query, inputs, inner.columns, inner.primary_key, key)
+        lines = view_lines(full, plan)
+        if stored is not None and stored.query != with_full_names(inner.query, inputs.stored_name):
+            # A script that is only planned may create the tables.
+            with suppress(StreamhouseError):
+                lines.append(_replaced_line(view_spec(session, session.table(full), plan)))
+        return lines
     raise UnsupportedSqlError("EXPLAIN takes an INSERT, a SELECT, or CREATE MATERIALIZED VIEW")
+
+
+def _replaced_line(spec: ViewSpec) -> str:
+    """What it takes to replace the query of a view by that of a specification."""
+    rows, target = ViewPlanner(spec).rows_left({}) or 0, spec.target
+    checkpoint = Checkpoint(checkpoints_of(target.warehouse["warehouse"]), VIEWS, target.identifier)
+    newest = StateStore.of(checkpoint.path).newest
+    kept = {} if newest is None else newest.arrangements
+    shared = [files for name, files in kept.items() if name in compiled(spec).arrangements]
+    taken = sum(file.rows for files in shared for file in files)
+    return (
+        f"replaces the query of the view, which goes on meanwhile: reads about {rows:,} rows, and "
+        f"takes {taken:,} of the rows that the view keeps"
+    )
 
 
 def _insert_lines(session: Session, statement: Insert) -> list[str]:

@@ -82,7 +82,7 @@ def _planned(
     if isinstance(planned, ResultView):
         create = planned.create
         _note_recomputed(create.name, note)
-        session.materialized.create(create)
+        session.materialized.create(create, at_once=True)
         yield from _view(session, create, note)
         yield from steps(session, planned.reader, note)
     elif isinstance(planned, Staged):
@@ -107,14 +107,16 @@ def _planned(
 
 
 def _view(session: Session, statement: CreateMaterializedView, note: Note) -> Iterator[Step]:
-    """The queries of a view: those that fill its input tables, then its own."""
+    """The queries of a view: those that fill its input tables, then its own, or its next one."""
     view = session.materialized.defined(session.full(statement.name))
-    for feed in view.feeds:
+    following = session.materialized.next(view.name) or view
+    feeds = {feed.target: feed for feed in (*view.feeds, *following.feeds)}
+    for feed in feeds.values():
         yield from steps(session, feed, note)
     target = session.table(view.name)
-    _note_shared_keys(target, view.plan, note)
-    check_view(view.plan, target, statement.position)
-    yield Step(statement, None, target, view=view.plan)
+    _note_shared_keys(target, following.plan, note)
+    check_view(following.plan, target, statement.position)
+    yield Step(statement, None, target, view=following.plan)
 
 
 def _note_recomputed(result: Name, note: Note) -> None:

@@ -80,7 +80,7 @@ class JobQuery(ABC):
         logs = checkpoint.logs
         replayed = logs.last_logged() <= logs.last_committed()
         self.progress = QueryProgress(logs.last_offset(), replayed)
-        self._checkpoint = checkpoint
+        self.checkpoint = self._checkpoint = checkpoint
         register_checkpoint(description.address.warehouse, checkpoint)
         self._run = StreamRun(checkpoint.run_folder())
 
@@ -181,6 +181,16 @@ class JobQuery(ABC):
     def request_stop(self) -> None:
         """Let the query start no further batch; does not wait."""
         self._run.request_stop()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `request_stop` was called."""
+        return self._run.is_stopping
+
+    @property
+    def has_stopped(self) -> bool:
+        """After `request_stop`: whether no batch runs any more."""
+        return self._run.has_stopped
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Stop between two batches; waits up to `timeout_s` seconds for the batch."""

@@ -76,6 +76,12 @@ class StreamRun:
         if self._query is not None:
             (self.folder / STOP_REQUEST).touch()
 
+    @property
+    def has_stopped(self) -> bool:
+        """After `request_stop`: whether no batch runs any more; a call into Spark's JVM."""
+        query = self._query
+        return query is None or (self.folder / STOPPED).exists() or not query.isActive
+
     def stop(self, timeout_s: float) -> bool:
         """Stop between two batches, since a query stopped inside a batch fails with long errors.
 
@@ -86,9 +92,8 @@ class StreamRun:
             return False
         try:
             self.request_stop()
-            stopped = self.folder / STOPPED
             # The reader confirms it, or the query has ended.
-            wait_until(lambda: stopped.exists() or not query.isActive, timeout_s, 0.01)
+            wait_until(lambda: self.has_stopped, timeout_s, 0.01)
             query.stop()
         finally:
             self._query = None

@@ -59,6 +59,11 @@ class ViewQuery(JobQuery):
     def targets(self) -> list[TableAddress]:
         return [self.spec.target]
 
+    @property
+    def builds(self) -> bool:
+        """Whether what the view keeps is being computed, or about to be."""
+        return self._builder.awaited
+
     def check_first_start(self) -> None:
         """Raise `TableError` if the table has rows of statements or of another pipeline's query."""
         name = self.spec.target.identifier

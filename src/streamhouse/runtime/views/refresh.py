@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.errors import SqlError
+from streamhouse.errors import SqlError, StreamhouseError
 from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planned import check_view, view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
@@ -21,7 +22,8 @@ from streamhouse.sql.views.statement import AlterMaterializedView
 def refresh_view(session: Session, statement: AlterMaterializedView) -> int:
     """Run ALTER MATERIALIZED VIEW … REFRESH; returns the number of changes.
 
-    REFRESH PARTITION computes the whole view, too: it writes only what differs.
+    REFRESH PARTITION computes the whole view, too: it writes only what differs. If the view has a
+    next query, that one takes over. Raises `StreamhouseError` if a pipeline is to do that.
     """
     target = session.table(statement.name)
     view = session.materialized.defined(session.full(statement.name))
@@ -32,8 +34,29 @@ def refresh_view(session: Session, statement: AlterMaterializedView) -> int:
                 f"'{column}' is no partition column of {target.name[-1]}; its partition columns: "
                 f"{', '.join(target.partitioned_by) or 'none'}",
             )
-    check_view(view.plan, target, statement.position)
-    return refresh(view_spec(session, target, view.plan)).total()
+    following = session.materialized.next(view.name)
+    if following is None:
+        check_view(view.plan, target, statement.position)
+        return refresh(view_spec(session, target, view.plan)).total()
+    check_view(following.plan, target, statement.position)
+    address = session.endpoints.address(target)
+    root = checkpoints_of(address.warehouse["warehouse"])
+    checkpoint = Checkpoint(root, VIEWS, address.identifier)
+    try:
+        checkpoint.acquire(wait_s=0)
+    except StreamhouseError as error:
+        raise StreamhouseError(
+            f"view {address.identifier} gets its new query from the pipeline that runs it, once "
+            f"that has computed it: {error}"
+        ) from None
+    try:
+        # Whether it can be computed shows before anything changes.
+        refresh(view_spec(session, session.table(following.name), following.plan))
+        session.materialized.take_over(replace(following, name=view.name))
+        session.materialized.withdraw_next(view.name)
+        return refresh(view_spec(session, session.table(view.name), following.plan)).total()
+    finally:
+        checkpoint.release()
 
 
 def refresh(spec: ViewSpec, end: Offset | None = None) -> Counter[str]:

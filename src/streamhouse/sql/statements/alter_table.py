@@ -25,7 +25,11 @@ from streamhouse.sql.schema_changes import (
 from streamhouse.sql.statements.unsupported_statements import refuse_object
 from streamhouse.sql.statements.watermark import EXPRESSION_OPTION, TIME_OPTION, parse_watermark
 from streamhouse.sql.syntax import Statement
-from streamhouse.sql.views.statement import AlterMaterializedView, parse_alter_materialized_view
+from streamhouse.sql.views.statement import (
+    AlterMaterializedView,
+    CreateMaterializedView,
+    parse_alter_materialized_view,
+)
 
 _ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
 _NOT_TABLES = {
@@ -58,7 +62,7 @@ class _ColumnDefinition:
     position: ColumnPosition | None
 
 
-def parse_alter(cursor: Cursor) -> AlterTable | AlterMaterializedView:
+def parse_alter(cursor: Cursor) -> AlterTable | AlterMaterializedView | CreateMaterializedView:
     """Parse a whole ALTER statement."""
     cursor.expect("ALTER")
     start = cursor.offset

@@ -288,7 +288,8 @@ def _explain(cursor: Cursor) -> Statement:
     ):  # fmt: skip
         cursor.unsupported("details of EXPLAIN are not supported; write EXPLAIN <statement>")
     words = ("SELECT", "WITH", "INSERT", "VALUES", "EXECUTE", "STATEMENT")
-    view = cursor.at("CREATE", "MATERIALIZED") or cursor.at("CREATE", "OR", "REPLACE")
+    views = (("CREATE", "MATERIALIZED"), ("CREATE", "OR", "REPLACE"), ("ALTER", "MATERIALIZED"))
+    view = any(cursor.at(*words) for words in views)
     if cursor.done or (cursor.peek() not in words and not view):
         if cursor.peek() in (*_STATEMENTS, *UNSUPPORTED):
             cursor.unsupported(

@@ -18,7 +18,8 @@ class CreateMaterializedView(Statement):
     """CREATE [OR REPLACE] MATERIALIZED VIEW | TABLE … AS query.
 
     `columns` rename the query's columns. `freshness_s` is the least number of seconds between two
-    refreshes; `full`: REFRESH_MODE = FULL.
+    refreshes; `full`: REFRESH_MODE = FULL. `altered`: it was ALTER MATERIALIZED VIEW … AS, which
+    changes nothing but the query.
     """
 
     name: Name
@@ -32,6 +33,7 @@ class CreateMaterializedView(Statement):
     full: bool = False
     replace: bool = False
     if_not_exists: bool = False
+    altered: bool = False
 
 
 def parse_create_materialized_view(cursor: Cursor, replace: bool) -> CreateMaterializedView:
@@ -55,19 +57,17 @@ def parse_create_materialized_view(cursor: Cursor, replace: bool) -> CreateMater
             cursor.expect("=")
             full = cursor.one_of("CONTINUOUS", "FULL") == "FULL"
     cursor.expect("AS")
-    if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
-        cursor.fail("expected SELECT, WITH or VALUES")
     return CreateMaterializedView(
-        *cursor.place, name, elements.query(cursor), columns, key, partitioned, options, comment,
+        *cursor.place, name, _select(cursor), columns, key, partitioned, options, comment,
         freshness_s, full, replace, if_not_exists,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class AlterMaterializedView(Statement):
-    """ALTER MATERIALIZED VIEW | TABLE v SUSPEND | RESUME | REFRESH | SET FRESHNESS = INTERVAL ….
+    """ALTER MATERIALIZED VIEW | TABLE v SUSPEND | RESUME | REFRESH | ROLLBACK | SET FRESHNESS = ….
 
-    `partition` has the columns of REFRESH PARTITION (…).
+    `partition` has the columns of REFRESH PARTITION (…). `rollback`: back to the query before.
     """
 
     name: Name
@@ -75,12 +75,19 @@ class AlterMaterializedView(Statement):
     refresh: bool = False
     freshness_s: float | None = None
     partition: tuple[str, ...] = ()
+    rollback: bool = False
 
 
-def parse_alter_materialized_view(cursor: Cursor) -> AlterMaterializedView:
-    """Parse the rest after ALTER MATERIALIZED."""
+def parse_alter_materialized_view(
+    cursor: Cursor,
+) -> AlterMaterializedView | CreateMaterializedView:
+    """Parse the rest after ALTER MATERIALIZED; with AS, it is a CREATE OR REPLACE."""
     word = cursor.one_of("VIEW", "TABLE")
     name = elements.dotted_name(cursor, f"the {word.lower()}'s name")
+    if cursor.accept("AS"):
+        return CreateMaterializedView(
+            *cursor.place, name, _select(cursor), replace=True, altered=True
+        )
     action = cursor.peek()
     suspended, freshness_s = None, None
     if action in ("SUSPEND", "RESUME"):
@@ -89,16 +96,23 @@ def parse_alter_materialized_view(cursor: Cursor) -> AlterMaterializedView:
     elif cursor.accept("SET", "FRESHNESS"):
         cursor.expect("=")
         freshness_s = interval_s(cursor)
-    elif not cursor.accept("REFRESH"):
-        cursor.unknown_keyword(("SUSPEND", "RESUME", "REFRESH", "SET FRESHNESS"))
+    elif not (cursor.accept("REFRESH") or cursor.accept("ROLLBACK")):
+        cursor.unknown_keyword(("AS", "SUSPEND", "RESUME", "REFRESH", "ROLLBACK", "SET FRESHNESS"))
     refreshed = action == "REFRESH"
     partition = (
         elements.partition_values(cursor) if refreshed and cursor.accept("PARTITION") else ()
     )
     cursor.end()
     return AlterMaterializedView(
-        *cursor.place, name, suspended, refreshed, freshness_s, tuple(partition)
-    )
+        *cursor.place, name, suspended, refreshed, freshness_s, tuple(partition),
+        action == "ROLLBACK",
+    )  # fmt: skip
+
+
+def _select(cursor: Cursor) -> Query:
+    if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
+        cursor.fail("expected SELECT, WITH or VALUES")
+    return elements.query(cursor)
 
 
 def interval_s(cursor: Cursor) -> float:

@@ -6,6 +6,7 @@ from typing import Self
 
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.plan import Capabilities, Column, TableInfo
+from streamhouse.sql.schema_changes import ResetTableOption, SetTableOption
 
 HIDDEN_KEY = "_view_key"
 """The key column of a view whose result has no key without nulls; readers do not see it."""
@@ -19,6 +20,8 @@ _KIND = f"{_PREFIX}refresh-handler-description"
 APPENDED = _KIND
 """The option of a table, which is no view, with the SELECT whose result is appended to it."""
 _ZONE = "in the time zone "
+NEXT = "__next"
+"""How the name of the table ends in which the next query of a view is computed."""
 _OTHER_ROWS = ("sequence.field", "rowkind.field", "ignore-delete", "ignore-update-before")
 """Options with which a table has other rows than those that were written last."""
 _READ_ONLY = Capabilities(changelog=True, sink=False, merges=False)
@@ -52,6 +55,10 @@ class StoredView:
             zone or UTC,
         )
 
+    def same_query(self, other: Self) -> bool:
+        """Whether both compute the same, however they are refreshed."""
+        return (self.query, self.zone) == (other.query, other.zone)
+
     @property
     def options(self) -> dict[str, str]:
         """The options that store the view."""
@@ -63,6 +70,12 @@ class StoredView:
             STATUS: "SUSPENDED" if self.suspended else "ACTIVATED",
             **({_KIND: _ZONE + self.zone} if self.zone != UTC else {}),
         }
+
+    def option_changes(self, other: Self) -> list[SetTableOption | ResetTableOption]:
+        """The changes of the options that turn this view into another one."""
+        before, after = self.options, other.options
+        changed = [SetTableOption(k, v) for k, v in after.items() if before.get(k) != v]
+        return [*changed, *(ResetTableOption(key) for key in before if key not in after)]
 
 
 def keeps_result(table: TableInfo) -> bool:

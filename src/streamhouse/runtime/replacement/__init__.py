@@ -1,0 +1,1 @@
+"""The next query of a view: computed beside the one that runs, compared with it, swapped in."""
