@@ -98,7 +98,14 @@ class _Swap(RefreshTask):
 
         Its kept rows fit only if nothing but this swap has changed that table since it was read.
         """
-        store, view = StateStore.of(checkpoint.path), self._end["view"]
+        store = StateStore.of(checkpoint.path)
+        if store.usable:
+            with store.writing():
+                self._adapt_manifests(store)
+        checkpoint.logs.change_last(self._end)
+
+    def _adapt_manifests(self, store: StateStore) -> None:
+        view = self._end["view"]
         for manifest in store.manifests():
             table = manifest.table
             if manifest.batch == self._task.batch:
@@ -106,4 +113,3 @@ class _Swap(RefreshTask):
             as_of = {**manifest.as_of, "view": view} if manifest.as_of else {}
             offset = {**manifest.offset, "view": view}
             store.fill(replace(manifest, offset=offset, table=table, as_of=as_of))
-        checkpoint.logs.change_last(self._end)
