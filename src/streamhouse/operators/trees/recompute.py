@@ -52,7 +52,7 @@ class Recompute:
             with self._opened(tables, now_ms, limits) as connection:
                 yield from connection.sql(self._result).to_arrow_reader(BATCH_ROWS)
 
-        return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
+        return Limits.growing(lambda limits: started(run(limits)), MEMORY)
 
     def changes(
         self,
@@ -76,7 +76,7 @@ class Recompute:
                 both = f"({new} UNION ALL SELECT *, -1 AS {WEIGHT} FROM {_KEPT})"
                 yield from bag_changes(connection, net(self.plan.tree, both))
 
-        return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
+        return Limits.growing(lambda limits: started(run(limits)), MEMORY)
 
     @contextmanager
     def _opened(
@@ -119,6 +119,6 @@ class Recompute:
         return sql if self.plan.unique else self.plan.tree.whole([f"({sql})"])
 
 
-def _started(items: Iterator[_T]) -> Iterator[_T]:
-    """An iterator whose first item is computed."""
+def started(items: Iterator[_T]) -> Iterator[_T]:
+    """An iterator whose first item is computed, so that errors up to there are raised at once."""
     return chain(list(islice(items, 1)), items)

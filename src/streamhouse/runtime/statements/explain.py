@@ -12,6 +12,7 @@ from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert, plan_select
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView, Staged
 from streamhouse.runtime.statements.staged_join import staged_join
+from streamhouse.runtime.views.staged.planning import is_divisible, staged_tree
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.syntax import Insert
@@ -41,7 +42,7 @@ def _lines(session: Session, inner: syntax.Statement) -> list[str]:
             return _staged_lines(session, staged)
         inputs = ViewInputTables(session, full)
         plan = plan_view(inner.query, inputs, inner.columns, inner.primary_key)
-        return view_lines(full, plan)
+        return view_lines(session, full, plan)
     raise UnsupportedSqlError("EXPLAIN takes an INSERT, a SELECT, or CREATE MATERIALIZED VIEW")
 
 
@@ -49,7 +50,7 @@ def _insert_lines(session: Session, statement: Insert) -> list[str]:
     target = session.table(statement.target)
     planned = plan_insert(session, statement, target)
     if isinstance(planned, KeptResult):
-        return view_lines(target.name, planned.plan)
+        return view_lines(session, target.name, planned.plan)
     lines = _planned_lines(session, planned, target)
     if isinstance(planned, Staged):
         return lines
@@ -65,7 +66,7 @@ def _planned_lines(
     if isinstance(planned, Staged):
         return _staged_lines(session, planned)
     if isinstance(planned, ResultView):
-        return view_lines(planned.create.name, planned.plan)
+        return view_lines(session, planned.create.name, planned.plan)
     return [line for query in planned for line in _query_lines(session, query, target)]
 
 
@@ -77,7 +78,7 @@ def _staged_lines(session: Session, staged: Staged) -> list[str]:
         return [*feed, f"read by: {rest}", *_lines(session, staged.rest)]
 
 
-def view_lines(name: Name, plan: ViewPlan) -> list[str]:
+def view_lines(session: Session, name: Name, plan: ViewPlan) -> list[str]:
     """The lines of EXPLAIN for a view."""
     reason = whole_reason(plan.tree)
     strategy = f"recompute: the whole tree at each change of an input; {reason}"
@@ -101,9 +102,20 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
         f"{strategy}{'; at most once a second as time passes' if plan.timed else ''}; "
         f"{'one thread' if plan.ordered else 'several threads'}; "
         f"{'appends the rows that are added' if plan.keyless else 'writes the rows that differ'}",
+        *_stage_lines(session, plan),
         *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
         *written,
     ]
+
+
+def _stage_lines(session: Session, plan: ViewPlan) -> list[str]:
+    """How several tasks compute a view, if the script says from how many rows on they do."""
+    rows = session.settings.value("view.parallel-rows")
+    if rows is None or not is_divisible(plan):
+        return []
+    sent = "; ".join(each.describe() for each in staged_tree(plan).stages[:-1]) or "nothing"
+    tasks = session.settings.value("parallelism.default")
+    return [f"from {rows:,} rows on recomputed by {tasks} tasks, which exchange: {sent}"]
 
 
 def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None) -> list[str]:
