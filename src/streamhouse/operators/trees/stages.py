@@ -27,7 +27,6 @@ from streamhouse.operators.operator import (
     Operator,
     Unary,
     column,
-    plain,
     walk,
     whole_sql,
 )  # fmt: skip
@@ -130,7 +129,8 @@ class Stage(Unary):
                     yield partition, own
 
     def describe(self) -> str:
-        by = ", ".join(map(plain, self.by)) or ("all tasks" if self.to_all else "one task")
+        names = ", ".join(column(sql) or "an expression" for sql in self.by)
+        by = names or ("all tasks" if self.to_all else "one task")
         return f"{described(self.input)} {'by' if self.by else 'to'} {by}"
 
 
@@ -310,13 +310,15 @@ def _result(operator: Operator, own: Sequence[Partitioning]) -> Partitioning:
         case Aggregate():
             items = list(operator.by)
         case Join(kind=JoinKind.INNER) if len(own) == 2:
-            pairs = zip(own[0] or (), own[1] or (), strict=True)
-            parts = tuple(Part(left.names | right.names, left.kind) for left, right in pairs)
+            both = zip(own[0] or (), own[1] or (), strict=True)
+            parts = tuple(Part(left.names | right.names, left.kind) for left, right in both)
         case Join(kind=JoinKind.FULL) | SetOperation() | QueryBlock():
             return None
     if not parts:
         return None
-    named = [(_name(item.sql), quote(item.name)) for item in items]
+    # Equal values of an item are those of equal values of its column.
+    pairs = [(item, quote(item.name)) for item in items]
+    named = [(old, new) for item, new in pairs for old in (_name(item.sql), quote(item.column))]
     found = [
         Part(frozenset(new for old, new in named if old in part.names), part.kind) for part in parts
     ]

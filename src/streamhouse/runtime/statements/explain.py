@@ -113,9 +113,9 @@ def _stage_lines(session: Session, plan: ViewPlan) -> list[str]:
     rows = session.settings.value("view.parallel-rows")
     if rows is None or not is_divisible(plan):
         return []
-    sent = "; ".join(each.describe() for each in staged_tree(plan).stages[:-1]) or "nothing"
+    sent = "; ".join(each.describe() for each in staged_tree(plan).stages[:-1]) or "no rows"
     tasks = session.settings.value("parallelism.default")
-    return [f"from {rows:,} rows on recomputed by {tasks} tasks, which exchange: {sent}"]
+    return [f"recomputed by {tasks} tasks from {rows:,} rows on, which exchange {sent}"]
 
 
 def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None) -> list[str]:
