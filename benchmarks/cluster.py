@@ -203,8 +203,9 @@ def main() -> int:
             right = right and metrics["sum_is_right"]
             _print(metrics, given.json)
     with tempfile.TemporaryDirectory(prefix="streamhouse-cluster-") as folder:
-        events = Events(f"{folder}/warehouse", given.events) if given.views else None
-        for name in given.views if events is not None else ():
+        if given.views:
+            events = Events(f"{folder}/warehouse", given.events)
+        for name in given.views:
             metrics = measure_view(events, name, given.events, given.runs)
             right = right and metrics["equal"]
             _print(metrics, given.json)

@@ -68,20 +68,17 @@ class Sink(Unary):
             f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1"
         )
 
-    @property
-    def row_hash(self) -> str:
-        """The SQL of the hidden key of a row of the input, without the number of equal rows."""
+    def _hashed_rows(self, relation: str, more: str = "") -> str:
         assert self.hashed is not None
+        names = ", ".join(map(quote, self.input.columns))
         keyed = self.input.columns if self.numbered else self.hashed
         texts = [f"CAST({quote(name)} AS VARCHAR)" for name in keyed]
         if self.plain:
-            return " || ',' || ".join(f"coalesce({text}, '-')" for text in texts)
-        parts = [f"coalesce(length({text}) || ':' || {text}, '-')" for text in texts]
-        return f"md5({' || '.join(parts)})" if parts else "md5('')"
-
-    def _hashed_rows(self, relation: str, more: str = "") -> str:
-        names = ", ".join(map(quote, self.input.columns))
-        inner = f'SELECT {self.row_hash} AS "__hash", * FROM {relation} AS "made"'
+            hashed = " || ',' || ".join(f"coalesce({text}, '-')" for text in texts)
+        else:
+            parts = [f"coalesce(length({text}) || ':' || {text}, '-')" for text in texts]
+            hashed = f"md5({' || '.join(parts)})" if parts else "md5('')"
+        inner = f'SELECT {hashed} AS "__hash", * FROM {relation} AS "made"'
         by = f'PARTITION BY "__hash" ORDER BY {names}'
         number = f" || '-' || (row_number() OVER ({by}))" if self.numbered else ""
         return (

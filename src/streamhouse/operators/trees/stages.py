@@ -8,6 +8,7 @@ as in a global aggregate, the first partition has all. Stages compute all rows (
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,6 +43,9 @@ from streamhouse.state.segment import COUNT, HASH
 
 if TYPE_CHECKING:
     import duckdb
+
+_AS_TEXT = re.compile(r"(TINY|SMALL|BIG)?INT(EGER)?|DECIMAL.*|VARCHAR|BOOLEAN|DATE|TIMESTAMP.*")
+"""The types whose values are equal if their texts are, which a hidden key is a hash of."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,6 @@ class Stage(Unary):
         """
         rows = self._stored.stored(f"({self.computed})", "1")
         reader = connection.sql(rows).to_arrow_reader(BATCH_ROWS)
-        empty = reader.schema.empty_table().drop_columns([COUNT, HASH])
-        yield from ((partition, empty) for partition in range(count))
         for batch in reader:
             block = pa.Table.from_batches([batch.drop_columns([COUNT, HASH])])
             partitions = pa.array(batch.column(HASH).to_numpy() % np.uint64(count))
@@ -127,6 +129,8 @@ class Stage(Unary):
                 own = block if self.to_all else block.filter(pc.equal(partitions, partition))
                 if own.num_rows:
                     yield partition, own
+        empty = reader.schema.empty_table().drop_columns([COUNT, HASH])
+        yield from ((partition, empty) for partition in range(count))
 
     def describe(self) -> str:
         names = ", ".join(column(sql) or "an expression" for sql in self.by)
@@ -191,16 +195,14 @@ class StagedTree:
         """The sink, with all rows of a key in one partition."""
         rows, parts = self._place(sink.input)
         if sink.key:
-            # By the hash of a hidden key rows are found in the result, and in the table.
-            by = {sql: sql for sql in (f"{INPUT}.{quote(name)}" for name in sink.key)}
-            if sink.hashed is not None:
-                (hidden,) = by
-                kept = f"regexp_replace({hidden}, '-[0-9]+$', '')" if sink.numbered else hidden
-                by = {sink.row_hash: kept}
-            ((rows, parts),) = self._divided([(rows, parts)], [tuple(by)], [INPUT])
-            kept_by = {_name(sql): kept for sql, kept in by.items()}
+            hashed = sink.input.columns if sink.numbered else sink.hashed
+            names = [name for name in hashed or () if _AS_TEXT.fullmatch(rows.types[name])]
+            names = [*sink.key] if hashed is None else names
+            by = tuple(f"{INPUT}.{quote(name)}" for name in names)
+            ((rows, parts),) = self._divided([(rows, parts)], [by], [INPUT])
             for part in parts or ():
-                self._kept_by.append((kept_by[min(part.names & kept_by.keys())], part.kind))
+                name = min(part.names.intersection(map(quote, names)))
+                self._kept_by.append((f"{INPUT}.{name}", part.kind))
         return replace(sink, input=rows), parts
 
     def _place(self, operator: Operator) -> _Placed:

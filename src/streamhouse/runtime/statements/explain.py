@@ -50,7 +50,7 @@ def _insert_lines(session: Session, statement: Insert) -> list[str]:
     target = session.table(statement.target)
     planned = plan_insert(session, statement, target)
     if isinstance(planned, KeptResult):
-        return view_lines(session, target.name, planned.plan)
+        return view_lines(session, target.name, planned.plan, target)
     lines = _planned_lines(session, planned, target)
     if isinstance(planned, Staged):
         return lines
@@ -78,8 +78,10 @@ def _staged_lines(session: Session, staged: Staged) -> list[str]:
         return [*feed, f"read by: {rest}", *_lines(session, staged.rest)]
 
 
-def view_lines(session: Session, name: Name, plan: ViewPlan) -> list[str]:
-    """The lines of EXPLAIN for a view."""
+def view_lines(
+    session: Session, name: Name, plan: ViewPlan, target: TableInfo | None = None
+) -> list[str]:
+    """The lines of EXPLAIN for a view, or for the result that is kept in `target`."""
     reason = whole_reason(plan.tree)
     strategy = f"recompute: the whole tree at each change of an input; {reason}"
     if not reason:
@@ -102,16 +104,17 @@ def view_lines(session: Session, name: Name, plan: ViewPlan) -> list[str]:
         f"{strategy}{'; at most once a second as time passes' if plan.timed else ''}; "
         f"{'one thread' if plan.ordered else 'several threads'}; "
         f"{'appends the rows that are added' if plan.keyless else 'writes the rows that differ'}",
-        *_stage_lines(session, plan),
+        *_stage_lines(session, plan, target),
         *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
         *written,
     ]
 
 
-def _stage_lines(session: Session, plan: ViewPlan) -> list[str]:
+def _stage_lines(session: Session, plan: ViewPlan, target: TableInfo | None) -> list[str]:
     """How several tasks compute a view, if the script says from how many rows on they do."""
     rows = session.settings.value("view.parallel-rows")
-    if rows is None or not is_divisible(plan):
+    dynamic = target is not None and target.primary_key and "bucket" not in target.options
+    if rows is None or dynamic or not is_divisible(plan):
         return []
     sent = "; ".join(each.describe() for each in staged_tree(plan).stages[:-1]) or "no rows"
     tasks = session.settings.value("parallelism.default")

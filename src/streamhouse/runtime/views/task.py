@@ -196,12 +196,13 @@ class RefreshTask:
 
     def _staged(self, stages: StageRun, table: Table) -> Changes:
         """What has changed in a partition of a staged refresh."""
-        spec = self._spec
+        spec, began = self._spec, time.monotonic()
         yield from stages.changes(table)
         self.stale = spec.strategy != "recompute" and not whole_reason(spec.plan.tree)
         if not self._task.index:
             # If in fact no task has written anything, the next batch recomputes the view.
-            IncrementalView(spec, self._task, table).recomputed(True, 0.0)
+            view = IncrementalView(spec, self._task, table)
+            view.recomputed(True, time.monotonic() - began)
 
     def _check_offset(self, offset: Offset) -> None:
         """Raise `DataLossError` if the rows of a table without a key at an offset are not known."""

@@ -7,10 +7,12 @@ receivers have read these rows. So they must be the same again, in the same orde
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import duckdb
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pyarrow as pa
 from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Limits, opened
 from streamhouse.errors import StreamhouseError
 from streamhouse.operators.trees.recompute import MEMORY, started
+from streamhouse.operators.trees.stages import Stage
 from streamhouse.operators.trees.view_changes import view_changes
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.streaming.tasks.row_files import from_ipc, to_ipc
@@ -59,19 +62,21 @@ class StageRun:
 
     def sent(self) -> Iterator[pa.RecordBatch]:
         """The rows of `RESULT` for the tasks of the next level."""
-        return Limits.growing(lambda limits: started(self._sent(limits)), MEMORY)
-
-    def _sent(self, limits: Limits) -> Iterator[pa.RecordBatch]:
-        index, count = self._task.index, self._task.count
-        place = index << _SENDER_BITS
-        with self._opened(limits, {}) as connection:
-            for stage in self._stages:
-                for receiver, rows in stage.sent(connection, count):
-                    yield _row(receiver, place, to_ipc(rows), stage.number)
-                    place += 1
+        index = self._task.index
+        for stage in self._stages:
+            blocks = Limits.growing(partial(self._blocks_of, stage), MEMORY)
+            for place, (receiver, rows) in enumerate(blocks, index << _SENDER_BITS):
+                yield _row(receiver, place, to_ipc(rows), stage.number)
         for number in sorted(self._tree.read_after(self._task.level) & self._blocks.keys()):
             for path in self._blocks[number]:
                 yield _row(index, int(path.name), path.read_bytes(), number)
+
+    def _blocks_of(self, stage: Stage, limits: Limits) -> Iterator[tuple[int, pa.Table]]:
+        def blocks() -> Iterator[tuple[int, pa.Table]]:
+            with self._opened(limits, stage) as connection:
+                yield from stage.sent(connection, self._task.count)
+
+        return started(blocks())
 
     def changes(self, table: Table) -> Changes:
         """The changes of the view's table in this partition, as row kinds with rows."""
@@ -88,7 +93,8 @@ class StageRun:
         # Tasks may read several snapshots of it, but the same rows: if others have changed them,
         # the batch runs again.
         kept = table.arrow_schema, lambda: table.read(snapshot=latest)
-        with self._opened(limits, {} if latest is None else {_KEPT: kept}) as connection:
+        more = {} if latest is None else {_KEPT: kept}
+        with self._opened(limits, self._tree.result, more) as connection:
             if latest is not None:
                 old = self._tree.kept(_KEPT, task.index, task.count)
                 updates = keeps_updates(table)
@@ -98,19 +104,26 @@ class StageRun:
                 yield "+I", batch
 
     def _opened(
-        self, limits: Limits, more: dict[str, tuple[pa.Schema, Batches]]
+        self,
+        limits: Limits,
+        stage: Stage,
+        more: Mapping[str, tuple[pa.Schema, Batches]] = MappingProxyType({}),
     ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        """DuckDB with the task's share of the tables, and what it has received.
+        """DuckDB with the task's share of the tables that a stage reads, and what it has received.
 
         One thread returns rows in the same order each time.
         """
-        for received in (each for stage in self._stages for each in stage.received):
-            more[received.relation] = _relation(self._blocks[received.number])
+        received = {each.relation: _relation(self._blocks[each.number]) for each in stage.received}
         query = self._spec.plan.query
-        names = {name for stage in self._stages for name in stage.relations}
-        query = replace(query, scans=tuple(each for each in query.scans if each.relation in names))
-        tables = self._inputs.scanner(self._spec.plan.query)
-        return opened(query, tables, limits, threads=1, now_ms=self._task.now_ms, more=more)
+        scans = tuple(each for each in query.scans if each.relation in stage.relations)
+        return opened(
+            replace(query, scans=scans),
+            self._inputs.scanner(query),
+            limits,
+            threads=1,
+            now_ms=self._task.now_ms,
+            more={**received, **more},
+        )
 
 
 def _row(receiver: int, place: int, block: bytes, stage: int) -> pa.RecordBatch:
