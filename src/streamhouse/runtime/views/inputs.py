@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import NoReturn, TypeAlias
 
@@ -98,14 +99,12 @@ class ViewInputs:
         snapshot = int(self._vector[table_key(address)]["snapshot"])
         schema = table.read_schema(columns)
 
+        read = partial(self._read, table, snapshot, columns, condition)
+        if splits is not None:
+            read = partial(table.read, columns, filter=condition, splits=splits)
+
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in read_ahead(
-                lambda: (
-                    self._read(table, snapshot, columns, condition)
-                    if splits is None
-                    else table.read(columns, filter=condition, splits=splits)
-                )
-            ):
+            for batch in read_ahead(read):
                 self.rows += batch.num_rows
                 self._read_rows(self.rows)
                 yield batch
