@@ -152,7 +152,7 @@ class ViewQuery(JobQuery):
         self._moved_at = time.monotonic()
         changes = batch.total("changes")
         levels = batch.messages and not self.spec.plan.keyless
-        files = {self.spec.target.identifier: 1} if levels else {}
+        files = {self.spec.target.identifier: len(batch.reports)} if levels else {}
         late = sum(report["late"] for report in batch.reports)
         return CountedBatch(changes.total(), changes, batch.commit, files, late=late)
 
