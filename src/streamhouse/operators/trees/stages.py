@@ -318,7 +318,7 @@ def _result(operator: Operator, own: Sequence[Partitioning]) -> Partitioning:
             return None
     if not parts:
         return None
-    # Equal values of an item are those of equal values of its column.
+    # An item may be its column as another integer or time, which a cast takes back.
     pairs = [(item, quote(item.name)) for item in items]
     named = [(old, new) for item, new in pairs for old in (_name(item.sql), quote(item.column))]
     found = [
