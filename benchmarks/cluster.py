@@ -5,6 +5,10 @@ as many tasks. Each runs the revenue view over orders that wait, in a fresh sess
 the other; the clock starts when an executor has run a task. The goal is 0.7 of the rows a second of
 one process. On a machine with fewer cores than executors both are limited by the cores, and the
 ratio shows what the cluster adds: tasks sent over the network, and a JVM for each executor.
+
+Then views of Nexmark (`nexmark.sql`), computed for the first time from `--events` events: by two
+executors of one core, in stages between which Spark shuffles rows, against one process with two
+cores. `equal`: the rows of the view are those of its query.
 """
 
 from __future__ import annotations
@@ -26,11 +30,15 @@ import pyspark
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.backlog import in_fresh_process, make_tables
+from benchmarks.backlog import RUN_SECONDS, in_fresh_process, make_tables, run_script
+from benchmarks.nexmark import Events, select_of
 
 from streamhouse.demo.mariadb import free_port
 
 EXECUTORS = (1, 2, 4)
+VIEWS = ("q4", "q7", "q9", "q20")
+CORES = 2
+"""Those of a cluster that computes a view, and of the process."""
 GOAL = 0.7
 HOST = "127.0.0.1"
 START_SECONDS = 60
@@ -78,7 +86,14 @@ def _java(words: list[str], log: Path) -> Iterator[None]:
 
 def on_cluster(warehouse: str, total: float, executors: int) -> dict[str, Any]:
     """A run on a fresh cluster."""
-    settings = {
+    with standalone(executors) as master:
+        settings = cluster_settings(executors)
+        return in_fresh_process(warehouse, total, master=master, settings=settings, tasks=executors)
+
+
+def cluster_settings(executors: int) -> dict[str, str]:
+    """Spark's settings for executors of one core."""
+    return {
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
         "spark.cores.max": str(executors),
@@ -87,8 +102,6 @@ def on_cluster(warehouse: str, total: float, executors: int) -> dict[str, Any]:
         # Tasks begin when all executors are there, as tasks of one process do.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     }
-    with standalone(executors) as master:
-        return in_fresh_process(warehouse, total, master=master, settings=settings, tasks=executors)
 
 
 def measure(rows: int, runs: int, executors: int, warehouse: str, total: float) -> dict[str, Any]:
@@ -118,27 +131,94 @@ def measure(rows: int, runs: int, executors: int, warehouse: str, total: float) 
     }
 
 
+def measure_view(events: Events, name: str, total: int, runs: int) -> dict[str, Any]:
+    """The figures of a view, medians over `runs`."""
+    cluster, process, equal = [], [], True
+    for number in range(runs):
+        views = [f"{name}_{where}_{number}" for where in ("process", "cluster")]
+        process.append(view_run(events, name, views[0], f"local[{CORES}]", {}))
+        with standalone(CORES) as master:
+            cluster.append(view_run(events, name, views[1], master, cluster_settings(CORES)))
+        for view in views:
+            kept, select = f"SELECT * FROM nexmark.{view}", select_of(name)
+            wrong = f"({kept} EXCEPT ALL {select}) UNION ALL ({select} EXCEPT ALL {kept})"
+            equal = equal and not events.rows(f"SELECT * FROM ({wrong}) LIMIT 1")
+    ours, limit = (total / statistics.median(seconds) for seconds in (cluster, process))
+    return {
+        "name": name,
+        "unit": "events/s",
+        "events_per_s": round(ours),
+        "one_process_events_per_s": round(limit),
+        "ratio": round(ours / limit, 3),
+        "goal": GOAL,
+        "seconds": cluster,
+        "one_process_seconds": process,
+        "equal": equal,
+    }
+
+
+def view_run(events: Events, name: str, view: str, master: str, settings: dict[str, str]) -> float:
+    """The seconds until a new view has its rows, in a fresh process with its own session."""
+    how = json.dumps([events.warehouse.path, name, view, master, settings])
+    command = [sys.executable, __file__, "--one-view", how]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=RUN_SECONDS)
+    if done.returncode:
+        raise SystemExit(f"{name}: the run failed with exit code {done.returncode}")
+    return round(events.ended_ms(view) / 1000 - float(done.stdout.splitlines()[-1]), 3)
+
+
+def one_view(warehouse: str, name: str, view: str, master: str, settings: dict[str, str]) -> None:
+    """Create a view, and run its pipeline until it has caught up; prints when its clock started."""
+    from streamhouse.runtime.spark.session import check_cluster, start_session
+    from streamhouse.runtime.spark.settings import SparkOptions
+
+    options = SparkOptions(master, settings)
+    check_cluster(start_session(name, options), options, [{"warehouse": warehouse}], print)
+    started = time.time()
+    text = f"SET 'parallelism.default' = '{CORES}'; USE nexmark; "
+    text += f"CREATE MATERIALIZED VIEW {view} AS {select_of(name)};"
+    run_script(text, view, warehouse, master=master, settings=settings)
+    print(started)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--runs", type=int, default=3, help="figures are medians over them")
-    parser.add_argument("--executors", type=int, nargs="+", default=EXECUTORS)
+    parser.add_argument("--executors", type=int, nargs="*", default=EXECUTORS)
+    parser.add_argument("--events", type=int, default=10_000_000, help="of Nexmark, for views")
+    parser.add_argument("--views", nargs="*", default=VIEWS, help="queries of Nexmark")
+    parser.add_argument("--one-view", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     given = parser.parse_args()
+    if given.one_view:
+        one_view(*json.loads(given.one_view))
+        return 0
     right = True
     with tempfile.TemporaryDirectory(prefix="streamhouse-cluster-") as folder:
         warehouse = str(Path(folder) / "warehouse")
-        total = make_tables(warehouse, given.rows)
+        total = make_tables(warehouse, given.rows) if given.executors else 0.0
         for executors in given.executors:
             metrics = measure(given.rows, given.runs, executors, warehouse, total)
             right = right and metrics["sum_is_right"]
-            if given.json:
-                print(json.dumps(metrics), flush=True)
-                continue
-            for name, value in metrics.items():
-                text = f"{value:,}" if isinstance(value, int | float) else value
-                print(f"{name:30} {text}")
+            _print(metrics, given.json)
+    with tempfile.TemporaryDirectory(prefix="streamhouse-cluster-") as folder:
+        if given.views:
+            events = Events(f"{folder}/warehouse", given.events)
+        for name in given.views:
+            metrics = measure_view(events, name, given.events, given.runs)
+            right = right and metrics["equal"]
+            _print(metrics, given.json)
     return 0 if right else 1
+
+
+def _print(metrics: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(metrics), flush=True)
+        return
+    for name, value in metrics.items():
+        text = f"{value:,}" if isinstance(value, int | float) else value
+        print(f"{name:30} {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -135,19 +135,19 @@ class Events(Tables):
 
     def is_equal(self, name: str, view: str) -> bool:
         """Whether a table has the rows of its bounded query."""
-        select = _insert(name, view).partition("\n")[2].rstrip(";")
-        for table in (*COLUMNS, "side_input"):
-            read = f"{table}_before" if name in CLOSED and table in COLUMNS else table
-            select = re.sub(
-                rf"(?i)(FROM|JOIN|TABLE|\bA,)\s+{table}\b", rf"\1 nexmark.{read}", select
-            )
+        select = select_of(name, "_before" if name in CLOSED else "")
         kept = f"SELECT * FROM nexmark.{view}"
         wrong = f"({kept} EXCEPT ALL {select}) UNION ALL ({select} EXCEPT ALL {kept})"
         return not self.rows(f"SELECT * FROM ({wrong}) LIMIT 1")
 
 
-def _insert(name: str, view: str) -> str:
-    return str(QUERIES[name]).partition(";\n")[2].replace("{view}", view)
+def select_of(name: str, end: str = "") -> str:
+    """The SELECT of a query; `end`: that of the names of the tables of events that it reads."""
+    select = str(QUERIES[name]).partition(";\n")[2].partition("\n")[2].rstrip(";")
+    for table in (*COLUMNS, "side_input"):
+        read = f"{table}{end if table in COLUMNS else ''}"
+        select = re.sub(rf"(?i)(FROM|JOIN|TABLE|\bA,)\s+{table}\b", rf"\1 nexmark.{read}", select)
+    return select
 
 
 def ours(events: Events, name: str, total: int) -> dict[str, Any]:

@@ -370,8 +370,8 @@ class Linear(Unary):
 
 
 def column(sql: str) -> str:
-    """The input's column that an operator's SQL is; empty for another expression."""
-    found = re.fullmatch(rf'"?{INPUT}"?\."((?:[^"]|"")+)"', sql)
+    """The column of an input that an operator's SQL is; empty for another expression."""
+    found = re.fullmatch(r'"?_[ilr]"?\."((?:[^"]|"")+)"', sql)
     return found[1].replace('""', '"') if found else ""
 
 

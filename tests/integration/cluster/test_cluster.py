@@ -23,6 +23,8 @@ from tests.integration.conftest import Installed
 from tests.integration.object_store.faulty_proxy import FaultyProxy
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Ended, Run, Shop
+from tests.integration.runtime.test_staged_views import tasks as staged_tasks
+from tests.integration.runtime.test_views import rows as counted
 from tests.mysql_server import Server
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
@@ -311,6 +313,51 @@ def test_a_view_in_an_object_store_goes_on_from_what_it_keeps_on_any_host(
         assert run.wait().code == 0
     assert last is not None and last.files & first.files, "the kept rows were computed anew"
     assert all(found.values()), found
+
+
+_PAIRS = """SELECT o.customer, c.name, COUNT(*) AS n, MAX(o.price) AS most FROM orders AS o
+JOIN customers AS c ON o.customer = c.id GROUP BY o.customer, c.name"""
+_NAMES = "SELECT name, SUM(n) AS n, MAX(most) AS most FROM pairs_of GROUP BY name"
+
+
+@pytest.mark.soak
+def test_a_large_refresh_uses_all_hosts_and_survives_the_loss_of_one(
+    hosts: Cluster, shop: Shop
+) -> None:
+    """A host is lost while the other one reads what it has sent, and then the driver."""
+    digits = "(SELECT * FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS d (n))"
+    number = "a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n"
+    tables = ", ".join(f"{digits} {name}" for name in "abcde")
+    shop.do(
+        "CREATE TABLE orders (id INT, customer INT, price INT); "
+        "CREATE TABLE customers (id INT, name STRING); INSERT INTO customers SELECT a.n + 10 * b.n "
+        f"+ 100 * c.n, CONCAT('c', CAST(b.n AS STRING)) FROM {digits} a, {digits} b, {digits} c"
+    )
+    for part in range(4):
+        shop.do(f"INSERT INTO orders SELECT {number}, ({number}) % 997, {part} FROM {tables}")
+    names = _NAMES.replace("pairs_of", f"({_PAIRS})")
+    script = f"""SET 'view.parallel-rows' = '1000'; SET 'parallelism.default' = '6';
+        CREATE MATERIALIZED VIEW IF NOT EXISTS pairs AS {_PAIRS};
+        CREATE MATERIALIZED VIEW IF NOT EXISTS names AS {names};"""
+    run = start(shop, hosts, script)
+    run.until(lambda: all(map(_shuffled, hosts.worker_hosts)))
+    lose_worker(hosts, 0)
+    time.sleep(2)
+    run.kill_driver()
+    run = start(shop, hosts, script, "--until-caught-up")
+    run.until(lambda: any(map(_shuffled, hosts.worker_hosts)))
+    assert hosts.worker_hosts[1].kill(EXECUTOR)
+    ended = run.wait()
+    assert ended.code == 0, ended.err
+    for view, query in (("pairs", _PAIRS), ("names", names)):
+        assert counted(shop, f"SELECT * FROM {view}") == counted(shop, query)
+        assert staged_tasks(shop, f"default.{view}")[0] == 6
+        assert audit(shop.warehouse.options, f"default.{view}").equal
+
+
+def _shuffled(host: Host) -> bool:
+    """Whether executors of a host have files that others read."""
+    return any(path.stat().st_size for path in host.temporary.glob("**/shuffle_*.data"))
 
 
 def _segments(host: Host) -> int:

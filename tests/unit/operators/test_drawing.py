@@ -70,6 +70,22 @@ def test_inexact_numbers_without_a_key_are_recomputed() -> None:
     assert any(line.startswith("recompute: the whole tree") for line in lines)
 
 
+def test_what_tasks_of_a_large_refresh_exchange() -> None:
+    found = _explained(
+        "SET 'view.parallel-rows' = '1000000'; SET 'parallelism.default' = '4'; "
+        f"EXPLAIN CREATE MATERIALIZED VIEW v AS {_SELECT}"
+    )
+    (line,) = (line for line in found if "exchange" in line)
+    assert re.sub(r"scan \S+\.", "scan ", line) == (
+        "recomputed by 4 tasks from 1,000,000 rows on, which exchange scan orders (customer_id, "
+        "price) by o.customer_id; scan customers (id, country) by c.id; inner join on "
+        "o.customer_id = c.id by c.country"
+    )
+    for alone in (f"INSERT INTO totals {_SELECT}", "SELECT COUNT(*) AS n FROM orders"):
+        lines = _explained(f"SET 'view.parallel-rows' = '1'; EXPLAIN {alone}")
+        assert not any("exchange" in line for line in lines)
+
+
 def test_explain_defines_no_view() -> None:
     text = f"{_TABLES}EXPLAIN CREATE MATERIALIZED VIEW v AS {_ROLLUP}; SELECT * FROM v;"
     with pytest.raises(Exception, match="v"):

@@ -15,9 +15,9 @@ from typing import TypeAlias
 import duckdb
 import pyarrow as pa
 
-from streamhouse.operators.operator import WEIGHT, Leading, Operator, plain, walk, whole_sql
+from streamhouse.operators.operator import WEIGHT, Leading, Operator, keys, plain, walk, whole_sql
 from streamhouse.operators.scan import Scan
-from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.expressions.binder import describe, quote
 from streamhouse.state.segment import COUNT, HASH, in_order
 
 Origins: TypeAlias = Mapping[str, tuple[str, Mapping[str, int]]]
@@ -131,6 +131,12 @@ class Arrangement:
             else f"c{n} AS {quote(name)}"
             for n, (name, kind) in enumerate(self.operator.types.items())
         )
+
+
+def kinds_of(rows: Operator, by: Sequence[str], alias: str) -> tuple[str, ...]:
+    """The types of expressions over an operator's rows."""
+    sql = f"SELECT {keys(by)} FROM _rows AS {alias}"
+    return tuple(str(kind) for _, kind in describe(sql, {"_rows": rows.types})) if by else ()
 
 
 def hash_of(expressions: Sequence[str], kinds: Sequence[str]) -> str:

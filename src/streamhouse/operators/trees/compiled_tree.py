@@ -20,7 +20,6 @@ from streamhouse.operators.operator import (
     Linear,
     Operator,
     Unary,
-    keys,
     walk,
 )  # fmt: skip
 from streamhouse.operators.over import Over, PartitionSteps, WindowFunction
@@ -28,8 +27,8 @@ from streamhouse.operators.planning.pruning import over_others
 from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
-from streamhouse.operators.trees.arrangement import Arrangement, Origins, is_real
-from streamhouse.sql.expressions.binder import describe, quote
+from streamhouse.operators.trees.arrangement import Arrangement, Origins, is_real, kinds_of
+from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
 
@@ -211,10 +210,7 @@ class CompiledTree:
         for kept in operator.keeps:
             rows = operator if kept.input == RESULT else operator.inputs[kept.input]
             alias = INPUT if kept.input == RESULT else operator.aliases[kept.input]
-            kinds: tuple[str, ...] = ()
-            if kept.by:
-                sql = f"SELECT {keys(kept.by)} FROM _rows AS {alias}"
-                kinds = tuple(str(kind) for _, kind in describe(sql, {"_rows": rows.types}))
+            kinds = kinds_of(rows, kept.by, alias)
             leading = kept.leading
             if leading is not None and not _SORTED.fullmatch(rows.types[leading.column]):
                 leading = None
@@ -260,9 +256,7 @@ def _result(operator: Operator) -> Arrangement:
     by = tuple(f"{INPUT}.{quote(name)}" for name in unique or ())
     if unique is None and isinstance(operator, WindowFunction):
         (by,) = operator.partitions or ((),)
-    sql = f"SELECT {keys(by)} FROM _rows AS {INPUT}"
-    described = describe(sql, {"_rows": operator.types}) if by else []
-    return Arrangement(operator, by, INPUT, tuple(str(kind) for _, kind in described))
+    return Arrangement(operator, by, INPUT, kinds_of(operator, by, INPUT))
 
 
 def obstacle(operator: Operator) -> str:

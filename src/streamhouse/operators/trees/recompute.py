@@ -53,7 +53,7 @@ class Recompute:
             with self._opened(tables, now_ms, limits) as connection:
                 yield from connection.sql(self._result).to_arrow_reader(BATCH_ROWS)
 
-        return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
+        return Limits.growing(lambda limits: started(run(limits)), MEMORY)
 
     def changes(
         self,
@@ -77,7 +77,7 @@ class Recompute:
                 both = f"({new} UNION ALL SELECT *, -1 AS {WEIGHT} FROM {_KEPT})"
                 yield from bag_changes(connection, net(self.plan.tree, both))
 
-        return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
+        return Limits.growing(lambda limits: started(run(limits)), MEMORY)
 
     def differences(
         self, old: tuple[pa.Schema, Batches], new: tuple[pa.Schema, Batches], updates: bool = True
@@ -90,7 +90,7 @@ class Recompute:
             with opened(stored, _no_table, limits, threads=self.threads, more=more) as connection:
                 yield from view_changes(connection, self.plan, _KEPT, _STORED, updates)
 
-        return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
+        return Limits.growing(lambda limits: started(run(limits)), MEMORY)
 
     @contextmanager
     def _opened(
@@ -137,6 +137,6 @@ def _no_table(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
     raise AssertionError(scan)
 
 
-def _started(items: Iterator[_T]) -> Iterator[_T]:
-    """An iterator whose first item is computed."""
+def started(items: Iterator[_T]) -> Iterator[_T]:
+    """An iterator whose first item is computed, so that errors up to there are raised at once."""
     return chain(list(islice(items, 1)), items)

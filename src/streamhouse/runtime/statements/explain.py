@@ -18,6 +18,7 @@ from streamhouse.runtime.views.incremental import compiled
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.runtime.views.staged.planning import is_divisible, staged_tree
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.statements.create_view import with_full_names
@@ -52,7 +53,7 @@ def _lines(session: Session, inner: syntax.Statement) -> list[str]:
         stored = session.materialized.find(full)
         key = () if stored is None else session.table(full).primary_key or (HIDDEN_KEY,)
         plan = plan_view(inner.query, inputs, inner.columns, inner.primary_key, key)
-        lines = view_lines(full, plan)
+        lines = view_lines(session, full, plan)
         if stored is not None and stored.query != with_full_names(inner.query, inputs.stored_name):
             # A script that is only planned may create the tables.
             with suppress(StreamhouseError):
@@ -79,7 +80,7 @@ def _insert_lines(session: Session, statement: Insert) -> list[str]:
     target = session.table(statement.target)
     planned = plan_insert(session, statement, target)
     if isinstance(planned, KeptResult):
-        return view_lines(target.name, planned.plan)
+        return view_lines(session, target.name, planned.plan, target)
     lines = _planned_lines(session, planned, target)
     if isinstance(planned, Staged):
         return lines
@@ -95,7 +96,7 @@ def _planned_lines(
     if isinstance(planned, Staged):
         return _staged_lines(session, planned)
     if isinstance(planned, ResultView):
-        return view_lines(planned.create.name, planned.plan)
+        return view_lines(session, planned.create.name, planned.plan)
     return [line for query in planned for line in _query_lines(session, query, target)]
 
 
@@ -107,8 +108,10 @@ def _staged_lines(session: Session, staged: Staged) -> list[str]:
         return [*feed, f"read by: {rest}", *_lines(session, staged.rest)]
 
 
-def view_lines(name: Name, plan: ViewPlan) -> list[str]:
-    """The lines of EXPLAIN for a view."""
+def view_lines(
+    session: Session, name: Name, plan: ViewPlan, target: TableInfo | None = None
+) -> list[str]:
+    """The lines of EXPLAIN for a view, or for the result that is kept in `target`."""
     reason = whole_reason(plan.tree)
     strategy = f"recompute: the whole tree at each change of an input; {reason}"
     if not reason:
@@ -131,9 +134,21 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
         f"{strategy}{'; at most once a second as time passes' if plan.timed else ''}; "
         f"{'one thread' if plan.ordered else 'several threads'}; "
         f"{'appends the rows that are added' if plan.keyless else 'writes the rows that differ'}",
+        *_stage_lines(session, plan, target),
         *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
         *written,
     ]
+
+
+def _stage_lines(session: Session, plan: ViewPlan, target: TableInfo | None) -> list[str]:
+    """How several tasks compute a view, if the script says from how many rows on they do."""
+    rows = session.settings.value("view.parallel-rows")
+    dynamic = target is not None and target.primary_key and "bucket" not in target.options
+    if rows is None or dynamic or not is_divisible(plan):
+        return []
+    sent = "; ".join(each.describe() for each in staged_tree(plan).stages[:-1]) or "no rows"
+    tasks = session.settings.value("parallelism.default")
+    return [f"recomputed by {tasks} tasks from {rows:,} rows on, which exchange {sent}"]
 
 
 def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None) -> list[str]:

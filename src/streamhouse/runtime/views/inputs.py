@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -22,6 +23,8 @@ from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
+Splits: TypeAlias = Mapping[str, Sequence[bytes]]
+"""Serialised splits, by the relation of their scan."""
 MEMORY = "160MB"
 """What DuckDB uses for kept rows before it spills to files."""
 NICENESS = 10
@@ -42,16 +45,21 @@ def _check_columns(planned: Table, newest: Table, columns: list[str]) -> None:
 class ViewInputs:
     """Scans of a view's query at the snapshots of a batch's end offset; `rows` counts what is read.
 
-    `read_rows` is called with that count after each batch of rows.
+    `read_rows` is called with that count after each batch of rows. `splits`: only these are read,
+    by the relation of the scan.
     A snapshot that no longer exists, after a rollback or expiry, is replaced by the newest one: the
     next refresh finds that its position is another, and computes the view anew.
     """
 
     def __init__(
-        self, spec: ViewSpec, end: Offset, read_rows: Callable[[int], None] = lambda rows: None
+        self,
+        spec: ViewSpec,
+        end: Offset,
+        read_rows: Callable[[int], None] = lambda rows: None,
+        splits: Splits | None = None,
     ) -> None:
         self._spec, self._vector = spec, end["vector"]
-        self._read_rows = read_rows
+        self._read_rows, self._splits = read_rows, splits
         self.rows = 0
 
     def scanner(self, query: BoundedQuery) -> Scanner:
@@ -66,21 +74,37 @@ class ViewInputs:
             if address is None:
                 return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
             condition = pruning.filter(scan.relation, address.planned().arrow_schema)
-            return self.open_table(address, scan.columns, condition)
+            splits = None if self._splits is None else self._splits.get(scan.relation, ())
+            return self.open_table(address, scan.columns, condition, splits)
 
         return opened_scan
 
+    def splits(self, scan: BoundedScan) -> list[bytes]:
+        """The splits of a scan of the view's query, in a stable order."""
+        address = self._spec.addresses[scan.relation]
+        table, snapshot = address.planned(), int(self._vector[table_key(address)]["snapshot"])
+        condition = Pruning(self._spec.plan.query).filter(scan.relation, table.arrow_schema)
+        return table.splits(snapshot, list(scan.columns), condition) if snapshot else []
+
     def open_table(
-        self, address: TableAddress, names: Sequence[str], condition: Filter | None = None
+        self,
+        address: TableAddress,
+        names: Sequence[str],
+        condition: Filter | None = None,
+        splits: Sequence[bytes] | None = None,
     ) -> tuple[pa.Schema, Batches]:
-        """The schema and batches of columns of an input, for the engine."""
+        """The schema and batches of columns of an input, or of some splits, for the engine."""
         table, columns = address.planned(), list(names)
         _check_columns(table, address.open(), columns)
         snapshot = int(self._vector[table_key(address)]["snapshot"])
         schema = table.read_schema(columns)
 
+        read = partial(self._read, table, snapshot, columns, condition)
+        if splits is not None:
+            read = partial(table.read, columns, filter=condition, splits=splits)
+
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in read_ahead(lambda: self._read(table, snapshot, columns, condition)):
+            for batch in read_ahead(read):
                 self.rows += batch.num_rows
                 self._read_rows(self.rows)
                 yield batch

@@ -62,6 +62,8 @@ def view_spec(
         late=tuple(_late_tables(address, plan)), idle_ms=dict(_idle(session, plan, inputs)),
         lateness_ms=0 if plan.keyless else lateness_ms(session),
         state_ttl_ms=ttl_ms,
+        parallel_rows=session.settings.value("view.parallel-rows"),
+        parallelism=session.settings.value("parallelism.default"),
     )  # fmt: skip
 
 

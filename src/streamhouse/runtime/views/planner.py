@@ -8,7 +8,8 @@ and created again. Windows that wait for a watermark add it (`runtime.views.wate
 `open_since`, before which no row was in an open session when the batch began (epoch ms), `since`:
 the first batch of the query, and by which watermark windows were final before it, and `replays` if
 late rows were read again: for each time by which watermark windows were `final`, and up to which
-batch rows are `late` no more, by the names of their tables.
+batch rows are `late` no more, by the names of their tables. `staged` is the number of tasks of each
+level, if the refresh is staged (`runtime.views.staged`).
 """
 
 import time
@@ -23,6 +24,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.state.batch_logs import next_batch, next_time, noted
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.runtime.views.staged.planning import STAGED, inputs_of, task_count, tasks_of
 from streamhouse.runtime.views.watermarks import Watermarks
 from streamhouse.source import Lag, Offset
 
@@ -110,6 +112,9 @@ class ViewPlanner:
         if self._folder is not None and self._spec.plan.windows is not None:
             same = all(start.get(part) == end.get(part) for part in ("view", "replays"))
             end["open_since"] = noted(self._folder / OPEN_SINCE, start) if same else None
+        count = task_count(self._spec, start, end)
+        if count:
+            end[STAGED] = count
         return end
 
     def _windows(
@@ -174,8 +179,11 @@ class ViewPlanner:
         return not hides_new_rows(table) and not table.snapshots.changed_rows(snapshot, latest)
 
     def tasks(self, start: Offset, end: Offset) -> Sequence[TaskInput]:
-        """One task, which refreshes the view; none if the offsets are equal."""
-        return [] if start == end else [TaskInput(0, start, end)]
+        """The tasks that read the inputs, one unless it is staged; none if nothing has changed."""
+        if start == end:
+            return []
+        count = tasks_of(self._spec, end)
+        return inputs_of(self._spec, start, end, count, 0) if count else [TaskInput(0, start, end)]
 
     def committed(self, end: Offset) -> None:
         """Nothing: the inputs are read anew each time."""
@@ -200,7 +208,9 @@ class ViewPlanner:
             latest = table.latest_snapshot_id()
             total += (table.snapshot(latest).total_record_count or 0) if latest else 0
         try:
-            return max(0, total - int(Path(self._spec.progress).read_text()))
+            progress = Path(self._spec.progress)
+            read = [int(each.read_text()) for each in progress.parent.glob(f"{progress.name}*")]
+            return max(0, total - sum(read))
         except (OSError, ValueError):
             return total
 

@@ -1,8 +1,12 @@
 """A view as a continuous query: a Spark streaming query whose batches are refreshes."""
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from streamhouse.connectors.base import BatchLog
@@ -18,9 +22,18 @@ from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.state.table_writers import has_rows
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.spark_data_source import RESULT_TYPE
 from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.planner import OPEN_SINCE, ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
+from streamhouse.runtime.views.staged.planning import (
+    PARALLEL_ROWS,
+    StageInput,
+    inputs_of,
+    staged_tree,
+    tasks_of,
+)
+from streamhouse.runtime.views.task import run
 from streamhouse.state.store import FOLDER, StateStore
 
 _BUILD_SHARE = 3.0
@@ -84,7 +97,9 @@ class ViewQuery(JobQuery):
             )
 
     def use_cluster(self) -> None:
-        """Let the tasks of a cluster find the kept rows where its hosts find the table."""
+        """Let large refreshes use several hosts, and all hosts find the kept rows."""
+        if self.spec.parallel_rows is None:
+            self.spec = replace(self.spec, parallel_rows=PARALLEL_ROWS)
         folder = shared_folder(self.spec.target.warehouse, self._checkpoint)
         if folder is not None:
             self.spec = replace(self.spec, replica=f"{folder}/{FOLDER}")
@@ -126,7 +141,7 @@ class ViewQuery(JobQuery):
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         retried(self._holds.batch_begins)
         with self.progress.batch():
-            batch = self._committer.commit(frame)
+            batch = self._committer.commit(retried(lambda: self._staged(frame)))
         if batch is None:
             return None
         end = batch.end
@@ -142,9 +157,18 @@ class ViewQuery(JobQuery):
         self._moved_at = time.monotonic()
         changes = batch.total("changes")
         levels = batch.messages and not self.spec.plan.keyless
-        files = {self.spec.target.identifier: 1} if levels else {}
+        files = {self.spec.target.identifier: len(batch.reports)} if levels else {}
         late = sum(report["late"] for report in batch.reports)
         return CountedBatch(changes.total(), changes, batch.commit, files, late=late)
+
+    def _staged(self, frame: DataFrame) -> DataFrame:
+        """What the tasks of the last level return, for a frame of what those of the first send."""
+        spec, before, end = self.spec, self.progress.last_offset, self._checkpoint.logs.newest()
+        count = 0 if end == before else tasks_of(spec, end)
+        for level in range(1, staged_tree(spec.plan).last + 1 if count else 1):
+            own = partial(_run_own, spec, inputs_of(spec, before, end, count, level))
+            frame = frame.repartitionById(count, frame["task"]).mapInArrow(own, RESULT_TYPE)
+        return frame
 
     def pause(self, took_s: float) -> None:
         # A refresh from changes is as short as a batch of a stream.
@@ -177,6 +201,15 @@ class ViewQuery(JobQuery):
         if 0 < self.spec.state_ttl_ms <= idle_ms:
             self.spec.open_store().clear()
             self._moved_at = time.monotonic()
+
+
+def _run_own(
+    spec: ViewSpec, inputs: Sequence[StageInput], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run the task of a partition on the rows that were sent to it; executors."""
+    context = TaskContext.get()
+    assert context is not None
+    return run(spec, inputs[context.partitionId()], batches)
 
 
 def _with_current_log(spec: ViewSpec, checkpoint: Checkpoint) -> ViewSpec:

@@ -43,6 +43,8 @@ class ViewSpec:
     `plan.windows.late`, and after `idle_ms` without rows an input holds no window back (by
     `table_key`; 0: it does). `lateness_ms`: for so long after they were closed windows still
     change. `state_ttl_ms`: after so long without a batch the kept rows are deleted; 0: never.
+    `parallel_rows`: from so many rows of its inputs on, a refresh that recomputes it is computed by
+    `parallelism` tasks, in stages; None: always by one.
     """
 
     plan: ViewPlan
@@ -60,6 +62,8 @@ class ViewSpec:
     idle_ms: Mapping[str, int] = field(default_factory=dict)
     lateness_ms: int = 0
     state_ttl_ms: int = 0
+    parallel_rows: int | None = None
+    parallelism: int = 1
 
     planner: ClassVar = "streamhouse.runtime.views.planner:ViewPlanner"
     task: ClassVar = "streamhouse.runtime.views.task:run"

@@ -5,7 +5,7 @@ import ctypes
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property, partial
@@ -18,9 +18,11 @@ from streamhouse.connectors.base import Message
 from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.duckdb_engine import Limits, Scanner
 from streamhouse.errors import DataLossError
+from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.operators.trees.recompute import Recompute
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.object_store.store_retries import retried_task
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
@@ -41,11 +43,14 @@ from streamhouse.runtime.views.late_changes import (
 from streamhouse.runtime.views.net_change import FROM_SCRATCH, check_known
 from streamhouse.runtime.views.session_changes import SessionChanges
 from streamhouse.runtime.views.spec import Strategy, ViewSpec
+from streamhouse.runtime.views.staged.planning import StageInput, staged_tree
+from streamhouse.runtime.views.staged.stage_run import StageRun
 from streamhouse.runtime.views.watermarks import of_later_windows
 from streamhouse.source import Offset, of_kind
 from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.sql.parser.windowed_rows import VERSIONS
 from streamhouse.state.segment import StateError
+from streamhouse.work_folder import work_folder
 
 log = logging.getLogger("streamhouse.views")
 _LONG_S = 1.0
@@ -54,9 +59,13 @@ _NOTED_EVERY_S = 0.25
 """How often a task says how many rows it has read."""
 
 
-def run(spec: ViewSpec, task: TaskInput) -> Iterator[pa.RecordBatch]:
-    """Run the task of a batch; yields rows of `RESULT`."""
-    due = 0.0
+def run(
+    spec: ViewSpec, task: TaskInput, batches: Iterable[pa.RecordBatch] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Run a task of a batch; yields rows of `RESULT`. `batches`: those that others sent to it."""
+    due, progress = 0.0, spec.progress
+    if isinstance(task, StageInput):
+        progress += f"-{task.level}-{task.index}"
 
     def note(rows: int) -> None:
         nonlocal due
@@ -64,22 +73,47 @@ def run(spec: ViewSpec, task: TaskInput) -> Iterator[pa.RecordBatch]:
             due = time.monotonic() + _NOTED_EVERY_S
             # On another host than the driver's there is no such folder.
             with contextlib.suppress(OSError):
-                Path(spec.progress).write_text(str(rows))
+                Path(progress).write_text(str(rows))
 
+    if isinstance(task, StageInput):
+        return _run_stages(spec, task, batches, note)
     return RefreshTask(spec, task, note).run()
+
+
+def _run_stages(
+    spec: ViewSpec,
+    task: StageInput,
+    batches: Iterable[pa.RecordBatch],
+    read_rows: Callable[[int], None],
+) -> Iterator[pa.RecordBatch]:
+    with work_folder("streamhouse-stages-") as folder:
+        stages = StageRun(spec, task, batches, Path(folder), read_rows)
+        if task.level == staged_tree(spec.plan).last:
+            refresh = RefreshTask(spec, task, read_rows, stages)
+            yield from retried_task(spec.retried_in, refresh.run)
+        else:
+            yield from retried_task(spec.retried_in, stages.sent)
 
 
 class RefreshTask:
     """Runs one refresh; executors.
 
     A refresh that runs again after its commit writes nothing. `read_rows` as for `ViewInputs`.
+    `stages` compute the changes of a partition of a staged refresh.
     """
 
     def __init__(
-        self, spec: ViewSpec, task: TaskInput, read_rows: Callable[[int], None] = lambda rows: None
+        self,
+        spec: ViewSpec,
+        task: TaskInput,
+        read_rows: Callable[[int], None] = lambda rows: None,
+        stages: StageRun | None = None,
     ) -> None:
-        self._spec, self._task = spec, task
+        self._spec, self._task, self._stages = spec, task, stages
         self._attempt = TaskAttempt.current()
+        if stages is not None:
+            # Spark counts the attempts of a stage that runs again from 0.
+            self._attempt = replace(self._attempt, repeated=True)
         self._inputs = ViewInputs(spec, task.end, read_rows)
         self._known = replace(task, start=spec.continued(task.start, task.end["view"]))
         self._late = LateWriter(spec, self._known, self._attempt.id)
@@ -130,6 +164,8 @@ class RefreshTask:
         table, plan, computed = self._spec.target.planned(), self._spec.plan, self._changed
         if plan.windows is not None:
             computed = self._closed if plan.keyless else self._corrected
+        elif self._stages is not None:
+            computed = partial(self._staged, self._stages)
         for kind, batch in computed(table):
             if plan.keyless and kind != "+I":
                 raise DataLossError(
@@ -157,6 +193,16 @@ class RefreshTask:
             yield from self._recompute(table)
             view.recomputed(self.changes.total() > 0, time.monotonic() - began)
             self.stale = view.stale
+
+    def _staged(self, stages: StageRun, table: Table) -> Changes:
+        """What has changed in a partition of a staged refresh."""
+        spec, began = self._spec, time.monotonic()
+        yield from stages.changes(table)
+        self.stale = spec.strategy != "recompute" and not whole_reason(spec.plan.tree)
+        if not self._task.index:
+            # If in fact no task has written anything, the next batch recomputes the view.
+            view = IncrementalView(spec, self._task, table)
+            view.recomputed(True, time.monotonic() - began)
 
     def _check_offset(self, offset: Offset) -> None:
         """Raise `DataLossError` if the rows of a table without a key at an offset are not known."""
