@@ -32,9 +32,9 @@ from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.reset.continuous_targets import (
-    CheckpointLocation,
     checkpoint_roots,
     continuous_targets,
+    target_checkpoint,
 )
 from streamhouse.runtime.reset.reset import any_left, finish, reset
 from streamhouse.runtime.run_output import RunOutput
@@ -234,8 +234,8 @@ class ScriptRunner:
                 self._execute(statement)
         elif isinstance(statement, Insert):
             address = self._session.endpoints.target(target)
-            location, others = self._checkpoint_location(address), self._pipeline.queries
-            names = checkpoint_names(statement, step.queries, address.identifier, location, others)
+            own, others = self._checkpoint(address), self._pipeline.queries
+            names = checkpoint_names(statement, step.queries, own, others)
             for query, name in zip(step.queries, names, strict=True):
                 self._pipeline.add(self._continuous(statement, target, query, name))
 
@@ -294,7 +294,7 @@ class ScriptRunner:
             self._pipeline.add(self._view_query(spec, statement.position))
 
     def _view_query(self, spec: ViewSpec, position: syntax.TextPosition) -> ViewQuery:
-        location = self._checkpoint_location(spec.target)
+        own = self._checkpoint(spec.target)
         for other in self._pipeline.queries:
             if spec.target.identifier in other.tables:
                 raise UnsupportedSqlError.at(
@@ -303,35 +303,33 @@ class ScriptRunner:
                     "would remove its rows; give each a table of its own",
                 )
         # A result has one checkpoint, so that two pipelines cannot keep it at once.
-        checkpoint = Checkpoint(location.root, VIEWS, spec.target.identifier)
+        checkpoint = Checkpoint(own.root, VIEWS, spec.target.identifier)
         if not any(isinstance(each, ViewQuery) for each in self._pipeline.queries):
             remove_kept_by_dropped(spec.target.warehouse, checkpoint)
-        return ViewQuery(spec, checkpoint, location.pipeline)
+        return ViewQuery(spec, checkpoint, own.pipeline)
 
     def _appending(self, spec: ViewSpec) -> ViewQuery:
         """The query of an INSERT that appends its result; several may write one table."""
-        location, name = self._checkpoint_location(spec.target), spec.target.identifier
+        own, name = self._checkpoint(spec.target), spec.target.identifier
         taken = {each.description.checkpoint_path for each in self._pipeline.queries}
         found = (
-            Checkpoint(location.root, location.pipeline, f"{name}+{number}" if number else name)
+            Checkpoint(own.root, own.pipeline, f"{name}+{number}" if number else name)
             for number in count()
         )
         checkpoint = next(each for each in found if each.path not in taken)
-        query = ViewQuery(spec, checkpoint, location.pipeline)
+        query = ViewQuery(spec, checkpoint, own.pipeline)
         with _stopped_by_errors(query):
             check_appending(query.spec, checkpoint, self._output.notice)
         return query
 
-    def _checkpoint_location(self, target: TableAddress) -> CheckpointLocation:
-        """Where the checkpoint of a target's query is."""
-        options, root = self._options, self._options.checkpoints
-        if self._session.catalogs.is_temporary(target.warehouse):
-            root = self._temporary_checkpoints
-        elif root is None and not target.warehouse:
+    def _checkpoint(self, target: TableAddress) -> Checkpoint:
+        """The checkpoint with the name of a target."""
+        root, is_temporary = self._options.checkpoints, self._session.catalogs.is_temporary
+        if is_temporary(target.warehouse) or (root is None and not target.warehouse):
             root = self._temporary_checkpoints
         elif root is None:
             announce_checkpoints(target.warehouse["warehouse"], self._output.notice)
-        return CheckpointLocation.of(self._session.settings, options.name, root, target)
+        return target_checkpoint(self._session, root, target)
 
     @cached_property
     def _temporary_checkpoints(self) -> Path:
@@ -361,8 +359,8 @@ class ScriptRunner:
         catalog, database, _ = session.full(("t",))
         warehouse = session.catalogs.options(statement.catalog or catalog)
         options = options_of_call(statement.procedure, statement.arguments, warehouse, database)
-        location = self._checkpoint_location(TableAddress(warehouse, options.name))
-        run = SyncRun(options, location.pipeline, location.root, notice=self._output.notice)
+        own = self._checkpoint(TableAddress(warehouse, options.name))
+        run = SyncRun(options, own.pipeline, own.root, notice=self._output.notice)
         query = new_query(run, session.settings.value("parallelism.default"))
         self._pipeline.add(query)
         query.create_tables()
@@ -400,7 +398,7 @@ class ScriptRunner:
     ) -> ContinuousQuery:
         session = self._session
         address = session.endpoints.target(target)
-        location = self._checkpoint_location(address)
+        own = self._checkpoint(address)
         lookups = [
             with_secrets(lookup) if is_server(lookup) else lookup for lookup in query.lookups
         ]
@@ -427,9 +425,9 @@ class ScriptRunner:
                 "tables (rows that wait for a lookup, or lookup results of a server), which need a "
                 "warehouse; write CREATE CATALOG and USE CATALOG, or give --warehouse DIR"
             )
-        checkpoint = Checkpoint(location.root, location.pipeline, name)
+        checkpoint = Checkpoint(own.root, own.pipeline, name)
         check_apart(statement, spec, checkpoint, self._pipeline.queries)
-        continuous = ContinuousQuery(spec, checkpoint, location.pipeline)
+        continuous = ContinuousQuery(spec, checkpoint, own.pipeline)
         with _stopped_by_errors(continuous):
             check_start(continuous.spec, checkpoint, self._output.notice)
         return continuous

@@ -265,11 +265,11 @@ def test_only_continuous_targets_count(world: World) -> None:
         "INSERT INTO src VALUES (1, 1); SET 'execution.runtime-mode' = 'batch';"
         "INSERT INTO src SELECT id, v FROM out;"
     )
-    found = {target.address.identifier: target.locations for target in world.targets(text).targets}
-    assert {name: [place.pipeline for place in locations] for name, locations in found.items()} == {
-        "default.out": ["p"],
-        "default.last": ["p", "q"],
+    found = {
+        target.address.identifier: [checkpoint.pipeline for checkpoint in target.checkpoints]
+        for target in world.targets(text).targets
     }
+    assert found == {"default.out": ["p"], "default.last": ["p", "q"]}
 
 
 def test_a_statement_that_is_explained_resets_nothing(world: World) -> None:

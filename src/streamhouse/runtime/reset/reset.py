@@ -33,7 +33,6 @@ from streamhouse.runtime.state.checkpoint import (
     Checkpoint,
     checkpoints_for,
     former_ids,
-    pipeline_folder,
 )
 from streamhouse.runtime.state.checkpoint_registry import (
     registered_checkpoints,
@@ -157,8 +156,8 @@ def _locked(
             name = target.address.identifier
             checkpoints = [
                 checkpoint
-                for at in target.locations
-                for checkpoint in checkpoints_for(at.root, at.pipeline, name)
+                for own in target.checkpoints
+                for checkpoint in checkpoints_for(own.root, own.pipeline, name)
             ]
             for checkpoint in checkpoints:
                 checkpoint.acquire()
@@ -171,7 +170,7 @@ def _locked(
 
 
 def _marker(target: ContinuousTarget) -> ResetMarker:
-    folders = (pipeline_folder(at.root, at.pipeline) for at in target.locations)
+    folders = (checkpoint.path.parent for checkpoint in target.checkpoints)
     return ResetMarker(target.address.identifier, folders)
 
 

@@ -86,6 +86,11 @@ class Session(Resolver):
         return self.catalogs.full(name)
 
     @property
+    def pipeline_name(self) -> str:
+        """The name of the pipeline to which the next queries belong."""
+        return self.settings.get("pipeline.name", self.pipeline)
+
+    @property
     def zone(self) -> str:
         """The time zone in which queries are planned (`table.local-time-zone`)."""
         return zone_named(ZONE_OPTION, self.settings.get(ZONE_OPTION, UTC))
@@ -118,7 +123,7 @@ class Session(Resolver):
 
         It has that of the pipeline, so that no other pipeline changes it.
         """
-        suffix = re.sub("[^A-Za-z0-9_]", "_", self.settings.get("pipeline.name", self.pipeline))
+        suffix = re.sub("[^A-Za-z0-9_]", "_", self.pipeline_name)
         catalog = self.catalogs.of_results(name[0])
         database = DEFAULT_DATABASE if catalog != name[0] else name[1]
         table = f"{name[2]}_{suffix}" if suffix else name[2]
