@@ -233,7 +233,7 @@ class ScriptRunner:
             if not step.queries:
                 self._execute(statement)
         elif isinstance(statement, Insert):
-            address = self._session.endpoints.target(target)
+            address = self._session.target(target)
             own, others = self._checkpoint(address), self._pipeline.queries
             names = checkpoint_names(statement, step.queries, own, others)
             for query, name in zip(step.queries, names, strict=True):
@@ -397,26 +397,26 @@ class ScriptRunner:
         self, statement: Insert, target: TableInfo, query: StreamQuery, name: str
     ) -> ContinuousQuery:
         session = self._session
-        address = session.endpoints.target(target)
+        address = session.target(target)
         own = self._checkpoint(address)
         lookups = [
             with_secrets(lookup) if is_server(lookup) else lookup for lookup in query.lookups
         ]
         spec = QuerySpec(
             query=replace(query, lookups=tuple(lookups)),
-            source=session.endpoints.source(query),
+            source=session.source(query),
             lookups=tuple(
                 address.auxiliary_table(LOOKUP_JOURNAL)
                 if is_server(lookup)
-                else session.endpoints.address(lookup.table)
+                else session.address(lookup.table)
                 for lookup in query.lookups
             ),
             target=address,
             query_id="",
             parallelism=session.settings.value("parallelism.default"),
             choices=lookup_strategies(self._session, query, target),
-            sink=session.endpoints.sink(target, statement.options),
-            dead_letters=session.endpoints.dead_letters(query),
+            sink=session.sink(target, statement.options),
+            dead_letters=session.dead_letters(query),
             max_rows=registry.connector(target.connector).batch_rows,
         )
         if spec.auxiliary_tables and not address.warehouse:

@@ -81,7 +81,7 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
         return InsertResult(0, 0)
     columns = given_columns(target, statement)
     plan = analyze_bounded(statement.query, session, target, columns)
-    address = session.endpoints.address(target)
+    address = session.address(target)
     if statement.overwrite:
         _warn_if_live(address.open())
     with progress() as bar:
@@ -106,7 +106,7 @@ def _write(
         compares = equal == "skip" and not options
         statement = replace(statement, options=options)
     reads_target = statement.overwrite and any(
-        scan.table.connector == "paimon" and session.endpoints.address(scan.table) == address
+        scan.table.connector == "paimon" and session.address(scan.table) == address
         for scan in plan.scans
     )
     core = java_core(address.warehouse, sidecar) if hides_new_rows(table) else nullcontext()
@@ -249,7 +249,7 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
             f"'{target.connector}'",
         )
     plan = analyze_bounded(statement.query, session, target, given_columns(target, statement))
-    spec = session.endpoints.sink(target, statement.options)
+    spec = session.sink(target, statement.options)
     assert spec is not None
     sink, schema, query_id = spec.open(), spec.arrow_schema, uuid.uuid4().hex
     count = 0

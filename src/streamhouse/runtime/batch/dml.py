@@ -132,7 +132,7 @@ def _target(session: Session, statement: syntax.DmlStatement | syntax.Truncate) 
             f"{'.'.join(name)} is a {target.connector} table; only Paimon tables can be changed",
         )
     registry.check_sink(target, statement.position)
-    return session.endpoints.address(target)
+    return session.address(target)
 
 
 def _committer(address: TableAddress, user: str) -> TableCommitter:
@@ -249,7 +249,7 @@ class _Attempt:
         if scan.relation == self._change.query.scans[0].relation:
             return self._numbered(scan)
         is_target = scan.table.connector == "paimon" and (
-            self._session.endpoints.address(scan.table) == self._address
+            self._session.address(scan.table) == self._address
         )
         if is_target and not scan.as_of:
             if self._snapshot is None:

@@ -86,7 +86,7 @@ def _collect(
 ) -> None:
     """Add the target of an INSERT."""
     is_table = target.connector == "paimon"
-    address = _address(draft, target) if is_table else draft.endpoints.target(target)
+    address = _address(draft, target) if is_table else draft.target(target)
     if draft.catalogs.is_temporary(address.warehouse) or (not address.warehouse and root is None):
         # Its checkpoint is temporary, so there is nothing to reset.
         return
