@@ -31,7 +31,7 @@ from streamhouse.runtime.state.checkpoint import (
     checkpoints_of,
     pipeline_of,
 )
-from streamhouse.runtime.state.lineage import recorded_lineage
+from streamhouse.runtime.state.table_writers import lineage_definitions
 from streamhouse.runtime.views.late_changes import (
     NOW_MS,
     all_recorded,
@@ -67,10 +67,7 @@ def is_view(address: TableAddress) -> bool:
     *_, checkpoint = _checkpoints(address)
     if _kept_select(checkpoint) is None:
         return False
-    try:
-        others = {row["query_id"] for row in recorded_lineage(address)}
-    except TableError:
-        return True
+    others = lineage_definitions(address)
     users = (snapshot.commit_user for snapshot in table.snapshots.newest_first())
     writers = (user for user in users if user in others or user == checkpoint.known_id())
     return next(writers, None) not in others

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import QUERY, Consumers, query_consumer
 from streamhouse.paimon.read.table import Table
@@ -119,9 +118,8 @@ def _is_streaming(snapshot: Snapshot) -> bool:
 
 def lineage_definitions(address: TableAddress) -> dict[str, str | None]:
     """The query ids in the lineage of a table, each with its last definition, if recorded."""
-    try:
-        table = address.auxiliary_table(SUFFIX).open()
-    except TableError:
+    table = address.auxiliary_table(SUFFIX).find()
+    if table is None:
         return {}
     definitions: dict[str, str | None] = {}
     for batch in table.read(["query_id", "definition"]):

@@ -19,7 +19,6 @@ from streamhouse.runtime.reset.reset import (
     Reset,
     ResetMarker,
     empty_target,
-    find_table,
     remove_unfinished_files,
 )
 from streamhouse.runtime.state.checkpoint import Checkpoint
@@ -50,7 +49,7 @@ class FromScratch:
         tables = TableSets(checkpoint.path).latest().tables.values()
         for target in {table.target for table in tables}:
             address = self._options.address(target)
-            table = find_table(address)
+            table = address.find()
             if table is None:
                 continue
             remove_unfinished_files(address, [checkpoint])
