@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from streamhouse.durable_files import locked, read_json, replace_json
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import BEFORE, Consumers, query_consumer
@@ -297,7 +297,8 @@ def remove_unfinished_files(target: TableAddress, checkpoints: Sequence[Checkpoi
         return
     for checkpoint in checkpoints:
         query, first = checkpoint.known_id(), 0
-        with suppress(OSError, ValueError, KeyError):
+        # A damaged log is a reason to start from scratch.
+        with suppress(DataLossError):
             first = next_batch(checkpoint.logs.last_offset())
         if query is not None:
             committer = TableCommitter(target.warehouse, target.identifier, query)
