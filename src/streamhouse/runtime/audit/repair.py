@@ -221,8 +221,8 @@ class _Attempt:
                 return self._overwrite(difference, committer, user)
         with attempt(table, committer) as prefix:
             writer = TableWriter(self._address.warehouse, table.identifier, user, prefix)
-            changes = difference.changes(self._null_columns)
-            messages = writer.write_all(batch for rows in changes for batch in rows.to_batches())
+            changes = difference.with_nulls(self._null_columns)
+            messages = writer.write_all(changes.to_batches())
             with commit_lock(table.location):
                 if self._still_valid(difference):
                     committer.commit(0, messages)
