@@ -31,7 +31,7 @@ from streamhouse.runtime.state.checkpoint import (
     checkpoints_of,
     pipeline_of,
 )
-from streamhouse.runtime.state.table_writers import lineage_definitions
+from streamhouse.runtime.state.table_writers import lineage_definitions, since_empty
 from streamhouse.runtime.views.late_changes import (
     NOW_MS,
     all_recorded,
@@ -247,12 +247,11 @@ class Comparison:
 
     def _written_by_others(self, last: int) -> pa.Table:
         """The rows that others have appended up to a snapshot, as they were written."""
-        numbers = []
-        for snapshot in self._table.snapshots.newest_first(last):
-            if snapshot.total_record_count == 0:
-                break
-            if snapshot.commit_kind == "APPEND" and snapshot.commit_user != self._writer:
-                numbers.append(snapshot.id)
+        numbers = [
+            snapshot.id
+            for snapshot in since_empty(self._table, last)
+            if snapshot.commit_kind == "APPEND" and snapshot.commit_user != self._writer
+        ]
         return rows_of(self._table, numbers[::-1])
 
     @property
