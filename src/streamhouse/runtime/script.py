@@ -427,7 +427,7 @@ class ScriptRunner:
             )
         checkpoint = Checkpoint(own.root, own.pipeline, name)
         check_apart(statement, spec, checkpoint, self._pipeline.queries)
-        continuous = ContinuousQuery(spec, checkpoint, own.pipeline)
+        continuous = ContinuousQuery(spec, checkpoint)
         with _stopped_by_errors(continuous):
             check_start(continuous.spec, checkpoint, self._output.notice)
         return continuous
