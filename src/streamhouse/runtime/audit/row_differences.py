@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -141,7 +142,7 @@ class Deviation:
     changes: pa.Table
     key: tuple[str, ...]
 
-    @property
+    @cached_property
     def counts(self) -> tuple[int, int, int]:
         """The numbers of missing, wrong and surplus rows."""
         kinds = Counter(self.changes.column(ROW_KIND).to_pylist())
