@@ -132,11 +132,8 @@ def rows_of(bad_records: pa.Table, source: str, now_ms: int, query: str, batch: 
 
 def _read(address: TableAddress) -> pa.Table | None:
     """All rows of a table; None if it does not exist or is empty."""
-    try:
-        table = address.open()
-    except TableError:
-        return None
-    if table.latest_snapshot_id() is None:
+    table = address.find()
+    if table is None or table.latest_snapshot_id() is None:
         return None
     return table.rows()
 

@@ -33,9 +33,9 @@ from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.replacement.replacement import Replacement
 from streamhouse.runtime.reset.continuous_targets import (
-    CheckpointLocation,
     checkpoint_roots,
     continuous_targets,
+    target_checkpoint,
 )
 from streamhouse.runtime.reset.reset import any_left, finish, reset
 from streamhouse.runtime.run_output import RunOutput
@@ -235,9 +235,9 @@ class ScriptRunner:
             if not step.queries:
                 self._execute(statement)
         elif isinstance(statement, Insert):
-            address = self._session.endpoints.target(target)
-            location, others = self._checkpoint_location(address), self._pipeline.queries
-            names = checkpoint_names(statement, step.queries, address.identifier, location, others)
+            address = self._session.target(target)
+            own, others = self._checkpoint(address), self._pipeline.queries
+            names = checkpoint_names(statement, step.queries, own, others)
             for query, name in zip(step.queries, names, strict=True):
                 self._pipeline.add(self._continuous(statement, target, query, name))
 
@@ -308,7 +308,7 @@ class ScriptRunner:
         pipeline.replace_by(Replacement(session, view, made, pipeline, notice, once))
 
     def _view_query(self, spec: ViewSpec, position: syntax.TextPosition) -> ViewQuery:
-        location = self._checkpoint_location(spec.target)
+        own = self._checkpoint(spec.target)
         for other in self._pipeline.queries:
             if spec.target.identifier in other.tables:
                 raise UnsupportedSqlError.at(
@@ -317,35 +317,33 @@ class ScriptRunner:
                     "would remove its rows; give each a table of its own",
                 )
         # A result has one checkpoint, so that two pipelines cannot keep it at once.
-        checkpoint = Checkpoint(location.root, VIEWS, spec.target.identifier)
+        checkpoint = Checkpoint(own.root, VIEWS, spec.target.identifier)
         if not any(isinstance(each, ViewQuery) for each in self._pipeline.queries):
             remove_kept_by_dropped(spec.target.warehouse, checkpoint)
-        return ViewQuery(spec, checkpoint, location.pipeline)
+        return ViewQuery(spec, checkpoint, own.pipeline)
 
     def _appending(self, spec: ViewSpec) -> ViewQuery:
         """The query of an INSERT that appends its result; several may write one table."""
-        location, name = self._checkpoint_location(spec.target), spec.target.identifier
+        own, name = self._checkpoint(spec.target), spec.target.identifier
         taken = {each.description.checkpoint_path for each in self._pipeline.queries}
         found = (
-            Checkpoint(location.root, location.pipeline, f"{name}+{number}" if number else name)
+            Checkpoint(own.root, own.pipeline, f"{name}+{number}" if number else name)
             for number in count()
         )
         checkpoint = next(each for each in found if each.path not in taken)
-        query = ViewQuery(spec, checkpoint, location.pipeline)
+        query = ViewQuery(spec, checkpoint, own.pipeline)
         with _stopped_by_errors(query):
             check_appending(query.spec, checkpoint, self._output.notice)
         return query
 
-    def _checkpoint_location(self, target: TableAddress) -> CheckpointLocation:
-        """Where the checkpoint of a target's query is."""
-        options, root = self._options, self._options.checkpoints
-        if self._session.catalogs.is_temporary(target.warehouse):
-            root = self._temporary_checkpoints
-        elif root is None and not target.warehouse:
+    def _checkpoint(self, target: TableAddress) -> Checkpoint:
+        """The checkpoint with the name of a target."""
+        root, is_temporary = self._options.checkpoints, self._session.catalogs.is_temporary
+        if is_temporary(target.warehouse) or (root is None and not target.warehouse):
             root = self._temporary_checkpoints
         elif root is None:
             announce_checkpoints(target.warehouse["warehouse"], self._output.notice)
-        return CheckpointLocation.of(self._session.settings, options.name, root, target)
+        return target_checkpoint(self._session, root, target)
 
     @cached_property
     def _temporary_checkpoints(self) -> Path:
@@ -375,8 +373,8 @@ class ScriptRunner:
         catalog, database, _ = session.full(("t",))
         warehouse = session.catalogs.options(statement.catalog or catalog)
         options = options_of_call(statement.procedure, statement.arguments, warehouse, database)
-        location = self._checkpoint_location(TableAddress(warehouse, options.name))
-        run = SyncRun(options, location.pipeline, location.root, notice=self._output.notice)
+        own = self._checkpoint(TableAddress(warehouse, options.name))
+        run = SyncRun(options, own.pipeline, own.root, notice=self._output.notice)
         query = new_query(run, session.settings.value("parallelism.default"))
         self._pipeline.add(query)
         query.create_tables()
@@ -413,26 +411,26 @@ class ScriptRunner:
         self, statement: Insert, target: TableInfo, query: StreamQuery, name: str
     ) -> ContinuousQuery:
         session = self._session
-        address = session.endpoints.target(target)
-        location = self._checkpoint_location(address)
+        address = session.target(target)
+        own = self._checkpoint(address)
         lookups = [
             with_secrets(lookup) if is_server(lookup) else lookup for lookup in query.lookups
         ]
         spec = QuerySpec(
             query=replace(query, lookups=tuple(lookups)),
-            source=session.endpoints.source(query),
+            source=session.source(query),
             lookups=tuple(
                 address.auxiliary_table(LOOKUP_JOURNAL)
                 if is_server(lookup)
-                else session.endpoints.address(lookup.table)
+                else session.address(lookup.table)
                 for lookup in query.lookups
             ),
             target=address,
             query_id="",
             parallelism=session.settings.value("parallelism.default"),
             choices=lookup_strategies(self._session, query, target),
-            sink=session.endpoints.sink(target, statement.options),
-            dead_letters=session.endpoints.dead_letters(query),
+            sink=session.sink(target, statement.options),
+            dead_letters=session.dead_letters(query),
             max_rows=registry.connector(target.connector).batch_rows,
         )
         if spec.auxiliary_tables and not address.warehouse:
@@ -441,9 +439,9 @@ class ScriptRunner:
                 "tables (rows that wait for a lookup, or lookup results of a server), which need a "
                 "warehouse; write CREATE CATALOG and USE CATALOG, or give --warehouse DIR"
             )
-        checkpoint = Checkpoint(location.root, location.pipeline, name)
+        checkpoint = Checkpoint(own.root, own.pipeline, name)
         check_apart(statement, spec, checkpoint, self._pipeline.queries)
-        continuous = ContinuousQuery(spec, checkpoint, location.pipeline)
+        continuous = ContinuousQuery(spec, checkpoint)
         with _stopped_by_errors(continuous):
             check_start(continuous.spec, checkpoint, self._output.notice)
         return continuous

@@ -4,12 +4,12 @@ The first query's checkpoint is named after the target. The name of each other o
 table that the query reads, as that of a branch of a UNION ALL.
 """
 
+import json
 from collections.abc import Sequence
 
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.reset.continuous_targets import CheckpointLocation
-from streamhouse.runtime.state.checkpoint import Checkpoint, source_before
+from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.query import JobQuery
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.syntax import Insert
@@ -18,26 +18,26 @@ from streamhouse.sql.syntax import Insert
 def checkpoint_names(
     statement: Insert,
     queries: Sequence[StreamQuery],
-    target: str,
-    location: CheckpointLocation,
+    own: Checkpoint,
     others: Sequence[JobQuery],
 ) -> list[str]:
     """The names of the checkpoints of an INSERT's queries, the branches of a UNION ALL.
 
-    One has the target's own name: the query that had it before, else the first one, unless a query
-    of `others`, the INSERTs before this one, has it. The others also have the table that they read.
+    One is `own`, which has the name of the target: that of the query that had it before, else of
+    the first one, unless a query of `others`, the INSERTs before this one, has it. The others also
+    have the table that they read.
     So a branch or an INSERT can be added or removed, and the others resume from their checkpoints.
     Raises `UnsupportedSqlError` if the query that had the target's name before must have another.
     """
-    root, pipeline = location.root, location.pipeline
+    target, record = own.path.name, own.previous()
+    scan = json.loads(record["definition"])["query"].get("scan") if record else None
+    before: list[str] | None = scan and scan["table"]["name"]
     names = [f"{target}+{'.'.join(query.source.name[-2:])}" for query in queries]
-    before = source_before(root, pipeline, target)
     sources = [list(query.source.name) for query in queries]
     main = len(sources) - 1 - sources[::-1].index(before) if before in sources else 0
-    resumes = Checkpoint(root, pipeline, names[main]).path.exists()
-    own = Checkpoint(root, pipeline, target).path
+    resumes = Checkpoint(own.root, own.pipeline, names[main]).path.exists()
     described = (other.description for other in others)
-    first = next((each for each in described if each.checkpoint_path == own), None)
+    first = next((each for each in described if each.checkpoint_path == own.path), None)
     if before is None or sources[main] == before or not resumes:
         # A query without a source of its own reads the tables of a join.
         if first is None or (first.source is not None and list(first.reads) == sources[main]):

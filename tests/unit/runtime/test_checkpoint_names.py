@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.runtime.reset.continuous_targets import CheckpointLocation
 from streamhouse.runtime.shared_target import checkpoint_names
 from streamhouse.runtime.state.checkpoint import Checkpoint
 
@@ -38,7 +37,7 @@ def names(folder: Path, sources: str, before: Sequence[tuple[str, str]] = ()) ->
         for name, source in before
     ]
     statement: Any = SimpleNamespace(position=SimpleNamespace(line=1, column=1))
-    return checkpoint_names(statement, queries, "d.t", CheckpointLocation(folder, "p"), others)
+    return checkpoint_names(statement, queries, Checkpoint(folder, "p", "d.t"), others)
 
 
 def test_the_first_query_has_the_name_of_the_target(tmp_path: Path) -> None:

@@ -50,10 +50,10 @@ def spec(tmp_path: Path) -> QuerySpec:
     assert isinstance(table, CreateTable) and isinstance(insert, Insert)
     session.tables.create(table)
     query = analyze_stream(insert.query, session, session.table(insert.target))
-    target = session.endpoints.address(session.table(insert.target))
+    target = session.address(session.table(insert.target))
     journal = target.auxiliary_table(LOOKUP_JOURNAL)
     create_table(journal)
-    return QuerySpec(query, session.endpoints.source(query), (journal,), target, "q1", 2)
+    return QuerySpec(query, session.source(query), (journal,), target, "q1", 2)
 
 
 def taken(spec: QuerySpec, *rows: dict[str, Any]) -> dict[str, ServerRows]:

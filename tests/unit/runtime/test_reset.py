@@ -117,6 +117,16 @@ def test_targets_are_emptied_and_their_queries_are_new_ones(world: World) -> Non
     assert not any_left([world.folder / ".checkpoints"])
 
 
+def test_a_checkpoint_with_a_damaged_log_is_reset_too(world: World) -> None:
+    world.ran("out", 0, 1)
+    checkpoint = world.checkpoint("out")
+    for log, text in (("offsets", "v1"), ("commits", "v1\n{}")):
+        (checkpoint.path / log).mkdir()
+        (checkpoint.path / log / "1").write_text(text)
+    assert world.reset()[0] == "default.out: starts from scratch; 2 rows removed"
+    assert world.rows("out") == [] and checkpoint.known_id() is None
+
+
 def test_targets_that_are_kept_are_those_of_the_script_at_the_next_reset(world: World) -> None:
     world.ran("out", 0, 1)
     assert world.reset(keep=True) == [
@@ -265,11 +275,11 @@ def test_only_continuous_targets_count(world: World) -> None:
         "INSERT INTO src VALUES (1, 1); SET 'execution.runtime-mode' = 'batch';"
         "INSERT INTO src SELECT id, v FROM out;"
     )
-    found = {target.address.identifier: target.locations for target in world.targets(text).targets}
-    assert {name: [place.pipeline for place in locations] for name, locations in found.items()} == {
-        "default.out": ["p"],
-        "default.last": ["p", "q"],
+    found = {
+        target.address.identifier: [checkpoint.pipeline for checkpoint in target.checkpoints]
+        for target in world.targets(text).targets
     }
+    assert found == {"default.out": ["p"], "default.last": ["p", "q"]}
 
 
 def test_a_statement_that_is_explained_resets_nothing(world: World) -> None:

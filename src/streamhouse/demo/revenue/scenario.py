@@ -15,7 +15,6 @@ from streamhouse.demo.driver import Check
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.demo.scenario import FIRST_SECONDS, NO_END, DemoScenario, ScriptedSteps, equality
-from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.recompute import Recomputation
@@ -220,10 +219,7 @@ class Freshness:
 
     def update(self) -> None:
         """Add the lineage's new batches."""
-        try:
-            rows = read_lineage(self._lineage)
-        except TableError:
-            return
+        rows = read_lineage(self._lineage)
         self._definitions.update(
             {r["fingerprint"]: r["definition"] for r in rows if r["definition"]}
         )

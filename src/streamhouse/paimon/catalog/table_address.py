@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
@@ -24,6 +25,13 @@ class TableAddress:
     def open(self) -> Table:
         """The table as it is now."""
         return Warehouse(self.warehouse).table(self.identifier)
+
+    def find(self) -> Table | None:
+        """The table as it is now; None if it does not exist."""
+        try:
+            return self.open()
+        except TableError:
+            return None
 
     def create(
         self,

@@ -78,10 +78,12 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
 
 def newest_recorded(table: Table, last: Mapping[str, Batch]) -> int | None:
     """The newest snapshot whose batches are all in the lineage; `last`: last batch by query."""
-    commits = Commits(table.snapshots.newest_first())
+    # Read once, since the queries may commit meanwhile.
+    snapshots = list(table.snapshots.newest_first())
+    commits = Commits(snapshots)
     unrecorded = [commits.first_from(user, batch.number + 1) for user, batch in last.items()]
     before = [snapshot - 1 for snapshot in unrecorded if snapshot is not None]
-    return min(before, default=table.latest_snapshot_id())
+    return min(before, default=snapshots[0].id if snapshots else None)
 
 
 def _newest_visible(table: Table, newest: int | None) -> int | None:
@@ -124,14 +126,8 @@ def _expected(
     parts += [(snapshot.id, *_foreign(table, snapshot)) for snapshot in foreign]
     removals = sorted(snapshot_id for snapshot_id, _, removed in parts if removed is not None)
     for user in sorted(users):
-        # Batches that wrote nothing make no snapshot; they count for the snapshot before them.
-        _, end = commits.in_snapshot(user, newest or 0)
         first = start.first_batches.get(user, 0)
-        query_batches = [
-            b
-            for b in recorded.of_query[user]
-            if b.number >= first and (end is None or b.number < end)
-        ]
+        query_batches = [b for b in recorded.up_to(newest or 0, user, commits) if b.number >= first]
         counts["batches"] += len(query_batches)
         waiting = pending_rows_at(recorded, user, first) if query_batches and first else None
         recomputation = Recomputation(recorded, waiting if waiting and waiting.states else None)

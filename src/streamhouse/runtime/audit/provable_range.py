@@ -11,7 +11,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from streamhouse.errors import DataLossError, TableError
+from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
 from streamhouse.paimon.changelog.stream_source import PaimonSource
@@ -81,9 +81,8 @@ def pending_rows_at(recorded: RecordedBatches, user: str, batch: int) -> Waiting
     empty = WaitingRows(pa.table({}), ())
     if spec.retry is None or batch == 0:
         return empty
-    try:
-        table = pending.open()
-    except TableError:
+    table = pending.find()
+    if table is None:
         return empty
     snapshot_id = table.latest_snapshot_id()
     for snapshot in table.snapshots.newest_first():

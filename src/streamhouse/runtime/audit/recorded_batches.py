@@ -46,42 +46,6 @@ class Batch:
         return int(self.end["now"])
 
 
-@dataclass(frozen=True)
-class RecordedBatches:
-    """The batches of a table: `of_query` by query, each in order; `definitions` by fingerprint."""
-
-    target: TableAddress
-    batches: tuple[Batch, ...]
-    definitions: Mapping[str, str]
-
-    @classmethod
-    def read(cls, target: TableAddress) -> Self:
-        """Read the lineage of a table; `TableError` if it has none."""
-        rows = recorded_lineage(target)
-        definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
-        return cls(target, tuple(map(Batch.of, rows)), definitions)
-
-    @cached_property
-    def of_query(self) -> Mapping[str, list[Batch]]:
-        by_query = groupby(self.batches, key=lambda batch: batch.query_id)
-        return {user: list(batches) for user, batches in by_query}
-
-    @property
-    def last(self) -> Mapping[str, Batch]:
-        """The last batch of each query."""
-        return {user: batches[-1] for user, batches in self.of_query.items()}
-
-    def spec(self, batch: Batch) -> QuerySpec:
-        """The query that ran a batch; `TableError` if the lineage lacks its definition."""
-        definition = self.definitions.get(batch.fingerprint)
-        if definition is None:
-            raise TableError(
-                f"the lineage of {self.target.identifier} lacks the definition of query "
-                f"{batch.fingerprint[:12]}: rows of the lineage were deleted"
-            )
-        return spec_of(definition, self.target, batch.query_id)
-
-
 class Commits:
     """The snapshots of a table in which its queries have committed batches."""
 
@@ -111,6 +75,50 @@ class Commits:
         numbers, ids = self._of.get(user, ([], []))
         count = bisect_right(ids, snapshot)
         return next(iter(numbers[:count][-1:]), None), next(iter(numbers[count:]), None)
+
+
+@dataclass(frozen=True)
+class RecordedBatches:
+    """The batches of a table: `of_query` by query, each in order; `definitions` by fingerprint."""
+
+    target: TableAddress
+    batches: tuple[Batch, ...]
+    definitions: Mapping[str, str]
+
+    @classmethod
+    def read(cls, target: TableAddress) -> Self:
+        """Read the lineage of a table; `TableError` if it has none."""
+        rows = recorded_lineage(target)
+        definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
+        return cls(target, tuple(map(Batch.of, rows)), definitions)
+
+    @cached_property
+    def of_query(self) -> Mapping[str, list[Batch]]:
+        by_query = groupby(self.batches, key=lambda batch: batch.query_id)
+        return {user: list(batches) for user, batches in by_query}
+
+    @property
+    def last(self) -> Mapping[str, Batch]:
+        """The last batch of each query."""
+        return {user: batches[-1] for user, batches in self.of_query.items()}
+
+    def up_to(self, snapshot: int, user: str, commits: Commits) -> list[Batch]:
+        """The batches of a query that a snapshot of the table has.
+
+        Batches that wrote nothing make no snapshot; they count for the snapshot before them.
+        """
+        _, end = commits.in_snapshot(user, snapshot)
+        return [b for b in self.of_query[user] if end is None or b.number < end]
+
+    def spec(self, batch: Batch) -> QuerySpec:
+        """The query that ran a batch; `TableError` if the lineage lacks its definition."""
+        definition = self.definitions.get(batch.fingerprint)
+        if definition is None:
+            raise TableError(
+                f"the lineage of {self.target.identifier} lacks the definition of query "
+                f"{batch.fingerprint[:12]}: rows of the lineage were deleted"
+            )
+        return spec_of(definition, self.target, batch.query_id)
 
 
 @dataclass(frozen=True)

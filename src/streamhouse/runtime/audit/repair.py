@@ -178,8 +178,9 @@ class _Attempt:
         self.lineage_lags = self._snapshot < self._since
         if self.lineage_lags:
             return False
+        commits = Commits(self._table.snapshots.newest_first())
         for user in queries:
-            last = self._last(user, recorded.of_query[user])
+            last = next(reversed(recorded.up_to(self._snapshot, user, commits)), None)
             if last is None or "split" in source_offset(last.end):
                 return False
             recomputation = Recomputation(recorded)
@@ -189,19 +190,6 @@ class _Attempt:
             if not self._retract_pending(temporary, last, recorded):
                 return False
         return True
-
-    def _last(self, user: str, batches: list[Batch]) -> Batch | None:
-        """The last batch of a query in the snapshot; None if the lineage lacks it."""
-        commits = Commits(self._table.snapshots.newest_first())
-        committed, _ = commits.in_snapshot(user, self._snapshot)
-        newest = self._address.open().snapshots.last_commit_of(user)
-        last = batches[-1]
-        if committed is not None and last.number < committed:
-            return None
-        if newest is None or newest.id <= self._snapshot:
-            # Batches that wrote nothing count as part of the snapshot.
-            return last
-        return next((batch for batch in reversed(batches) if batch.number == committed), None)
 
     def _retract_pending(
         self, temporary: TemporaryTable, last: Batch, recorded: RecordedBatches
@@ -233,8 +221,8 @@ class _Attempt:
                 return self._overwrite(difference, committer, user)
         with attempt(table, committer) as prefix:
             writer = TableWriter(self._address.warehouse, table.identifier, user, prefix)
-            changes = difference.changes(self._null_columns)
-            messages = writer.write_all(batch for rows in changes for batch in rows.to_batches())
+            changes = difference.with_nulls(self._null_columns)
+            messages = writer.write_all(changes.to_batches())
             with commit_lock(table.location):
                 if self._still_valid(difference):
                     committer.commit(0, messages)

@@ -1,7 +1,7 @@
 """The rows in which a table differs from what it should be: for an audit, and to repair them."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.procedures.arguments import parse_where
 from streamhouse.runtime.audit.recorded_batches import Unread
-from streamhouse.source import ROW_KIND, of_kind
+from streamhouse.source import ROW_KIND
 
 ABSOLUTE = 0.005
 _RELATIVE = 1e-12
@@ -133,34 +133,33 @@ def differences(
 
 @dataclass(frozen=True)
 class Deviation:
-    """The rows in which an actual table differs from the expected one.
+    """The changes of an actual table that make it the expected one.
 
-    `wrong` are rows of the actual table, and `corrected` what they should be, in the same order;
-    `missing` are rows that it lacks, `surplus` rows that it should not have.
+    `changes` are -U and +U of wrong rows, +I of missing ones, and -D of surplus ones: the column
+    `rowkind`, then those of the table.
     """
 
-    wrong: pa.Table
-    corrected: pa.Table
-    missing: pa.Table
-    surplus: pa.Table
+    changes: pa.Table
     key: tuple[str, ...]
 
-    @property
+    @cached_property
     def counts(self) -> tuple[int, int, int]:
         """The numbers of missing, wrong and surplus rows."""
-        return self.missing.num_rows, self.wrong.num_rows, self.surplus.num_rows
+        kinds = Counter(self.changes.column(ROW_KIND).to_pylist())
+        return kinds["+I"], kinds["-U"], kinds["-D"]
 
-    def changes(self, null_columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The changelog that repairs the table: -U and +U of wrong rows, +I of missing ones.
+    def with_nulls(self, names: Sequence[str]) -> pa.Table:
+        """The changes with nulls in some columns of -U and +U, so that a merge keeps newer values.
 
-        `null_columns` are null in the -U and +U rows, so that the merge keeps newer values.
+        The columns are as a writer expects them.
         """
-        for rows, kind in ((self.wrong, "-U"), (self.corrected, "+U")):
-            for name in null_columns:
-                at, field = rows.schema.get_field_index(name), rows.schema.field(name)
-                rows = rows.set_column(at, field, pa.nulls(rows.num_rows, field.type))
-            yield of_kind(rows, kind)
-        yield of_kind(self.missing, "+I")
+        changes = self.changes
+        missing = pc.equal(changes.column(ROW_KIND), "+I")
+        places = pc.if_else(missing, pa.array(range(changes.num_rows), pa.int64()), None)
+        for name in names:
+            at, field = changes.schema.get_field_index(name), changes.schema.field(name)
+            changes = changes.set_column(at, field, changes.column(at).take(places))
+        return changes.select([*changes.column_names[1:], ROW_KIND])
 
     def touches(self, keys: pa.Table) -> bool:
         """Whether a row with one of these keys differs."""
@@ -168,12 +167,14 @@ class Deviation:
 
     def applied(self, actual: pa.Table) -> pa.Table:
         """`actual` repaired."""
-        return pa.concat_tables([KeySet(self.keys).others(actual), self.corrected, self.missing])
+        expected = pc.is_in(self.changes.column(ROW_KIND), value_set=pa.array(["+U", "+I"]))
+        rows = self.changes.filter(expected).drop_columns([ROW_KIND])
+        return pa.concat_tables([KeySet(self.keys).others(actual), rows])
 
-    @cached_property
+    @property
     def keys(self) -> pa.Table:
         """The keys of the rows that differ."""
-        return pa.concat_tables([self.wrong, self.surplus, self.missing]).select(list(self.key))
+        return self.changes.select(list(self.key))
 
 
 def deviation(
@@ -187,11 +188,6 @@ def deviation(
     leave such rows. Raises `OptionError` for a condition that cannot be parsed or fails.
     """
     names = old.schema.names
-    empty = [
-        _is_empty(field.type, f"c{i}")
-        for i, field in enumerate(old.schema)
-        if field.name not in (*key, *kept)
-    ]
     with closing(Differ()) as differ:
         if where is not None:
             condition = _condition(where, key, names)
@@ -201,12 +197,13 @@ def deviation(
                 first = str(error).splitlines()[0]
                 raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
         changes = differ.by_key(old, new, key, kept, differs_sql)
-        wrong, corrected, missing, surplus = (
-            changes.filter(pc.equal(changes.column(ROW_KIND), kind)).drop_columns([ROW_KIND])
-            for kind in ("-U", "+U", "+I", "-D")
-        )
-        surplus = differ.where(surplus, f"NOT ({' AND '.join(empty) or 'false'})")
-    return Deviation(wrong, corrected, missing, surplus, key)
+        empty = [
+            _is_empty(field.type, f"c{i}")
+            for i, field in enumerate(changes.schema)
+            if field.name not in (ROW_KIND, *key, *kept)
+        ]
+        is_empty = " AND ".join(empty) or "false"
+        return Deviation(differ.where(changes, f"NOT (c0 = '-D' AND {is_empty})"), key)
 
 
 def _is_empty(column_type: pa.DataType, name: str) -> str:

@@ -31,7 +31,7 @@ from streamhouse.runtime.state.checkpoint import (
     checkpoints_of,
     pipeline_of,
 )
-from streamhouse.runtime.state.lineage import recorded_lineage
+from streamhouse.runtime.state.table_writers import lineage_definitions, since_empty
 from streamhouse.runtime.views.late_changes import (
     NOW_MS,
     all_recorded,
@@ -67,10 +67,7 @@ def is_view(address: TableAddress) -> bool:
     *_, checkpoint = _checkpoints(address)
     if _kept_select(checkpoint) is None:
         return False
-    try:
-        others = {row["query_id"] for row in recorded_lineage(address)}
-    except TableError:
-        return True
+    others = lineage_definitions(address)
     users = (snapshot.commit_user for snapshot in table.snapshots.newest_first())
     writers = (user for user in users if user in others or user == checkpoint.known_id())
     return next(writers, None) not in others
@@ -250,12 +247,11 @@ class Comparison:
 
     def _written_by_others(self, last: int) -> pa.Table:
         """The rows that others have appended up to a snapshot, as they were written."""
-        numbers = []
-        for snapshot in self._table.snapshots.newest_first(last):
-            if snapshot.total_record_count == 0:
-                break
-            if snapshot.commit_kind == "APPEND" and snapshot.commit_user != self._writer:
-                numbers.append(snapshot.id)
+        numbers = [
+            snapshot.id
+            for snapshot in since_empty(self._table, last)
+            if snapshot.commit_kind == "APPEND" and snapshot.commit_user != self._writer
+        ]
         return rows_of(self._table, numbers[::-1])
 
     @property

@@ -3,7 +3,7 @@
 import logging
 import uuid
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,12 +49,9 @@ from streamhouse.sql.syntax import Insert, Query
 _LOG = logging.getLogger("streamhouse")
 
 
-@contextmanager
-def select(session: Session, query: Query) -> Iterator[pa.RecordBatchReader]:
+def select(session: Session, query: Query) -> AbstractContextManager[pa.RecordBatchReader]:
     """Run a bounded SELECT; yields a reader of its rows."""
-    plan = analyze_bounded(query, session)
-    with bounded_reader(plan, lambda scan: scan_of(session, scan)) as reader:
-        yield reader
+    return bounded_reader(analyze_bounded(query, session), lambda scan: scan_of(session, scan))
 
 
 def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) -> InsertResult:
@@ -81,12 +78,13 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
         return InsertResult(0, 0)
     columns = given_columns(target, statement)
     plan = analyze_bounded(statement.query, session, target, columns)
-    address = session.endpoints.address(target)
+    address = session.address(target)
     if statement.overwrite:
         _warn_if_live(address.open())
-    with progress() as bar:
-        result = _write(session, statement, plan, address, bar, sidecar)
-    write_iceberg_metadata(address, sidecar)
+    with java_core(address.warehouse, sidecar) as java:
+        with progress() as bar:
+            result = _write(session, statement, plan, address, bar, java)
+        write_iceberg_metadata(address, java)
     return result
 
 
@@ -96,7 +94,7 @@ def _write(
     plan: BoundedQuery,
     address: TableAddress,
     bar: ProgressLine,
-    sidecar: Sidecar | None,
+    java: Sidecar,
 ) -> InsertResult:
     """Write the rows, or those that differ from the table's; then compact if they are invisible."""
     table, options = address.open(), dict(statement.options)
@@ -106,21 +104,19 @@ def _write(
         compares = equal == "skip" and not options
         statement = replace(statement, options=options)
     reads_target = statement.overwrite and any(
-        scan.table.connector == "paimon" and session.endpoints.address(scan.table) == address
+        scan.table.connector == "paimon" and session.address(scan.table) == address
         for scan in plan.scans
     )
-    core = java_core(address.warehouse, sidecar) if hides_new_rows(table) else nullcontext()
-    with core as java:
-        with commit_lock(table.location) if reads_target else nullcontext():
-            job = _Insert(session, statement, plan, address.open(), bar, java)
-            if compares and can_skip_equal_rows(table) and table.latest_snapshot_id():
-                result = insert_differences(address, job.tables(), job.scans.total, bar)
-            else:
-                rows = job.run()
-                result = InsertResult(rows, rows)
-        if java is not None and (statement.overwrite or result.inserted or result.updated):
-            bar.part("compacting", None)
-            make_visible(address, java)
+    with commit_lock(table.location) if reads_target else nullcontext():
+        job = _Insert(session, statement, plan, address.open(), bar, java)
+        if compares and can_skip_equal_rows(table) and table.latest_snapshot_id():
+            result = insert_differences(address, job.tables(), job.scans.total, bar)
+        else:
+            rows = job.run()
+            result = InsertResult(rows, rows)
+    if hides_new_rows(table) and (statement.overwrite or result.inserted or result.updated):
+        bar.part("compacting", None)
+        make_visible(address, java)
     return replace(result, hidden=job.keys.hidden(address.open()))
 
 
@@ -144,7 +140,7 @@ class _Insert:
     _plan: BoundedQuery
     _table: Table
     _progress: ProgressLine
-    _java: Sidecar | None
+    _java: Sidecar
 
     def __post_init__(self) -> None:
         table, statement = self._table, self._statement
@@ -181,7 +177,7 @@ class _Insert:
 
     def _overwrite(self, messages: list[bytes]) -> None:
         table, options = self._table, self._options
-        if self._java is not None and messages and shows_at_once(table):
+        if messages and shows_at_once(table):
             partition = self._statement.partition
             overwrite(self._java, table, self._user, messages, options, partition)
         else:
@@ -249,7 +245,7 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
             f"'{target.connector}'",
         )
     plan = analyze_bounded(statement.query, session, target, given_columns(target, statement))
-    spec = session.endpoints.sink(target, statement.options)
+    spec = session.sink(target, statement.options)
     assert spec is not None
     sink, schema, query_id = spec.open(), spec.arrow_schema, uuid.uuid4().hex
     count = 0

@@ -37,7 +37,11 @@ from streamhouse.runtime.batch.row_kinds import (
     remaining,
 )
 from streamhouse.runtime.batch.scans import scan_of
-from streamhouse.runtime.batch.wait_for_compaction import make_visible, write_iceberg_metadata
+from streamhouse.runtime.batch.wait_for_compaction import (
+    java_core,
+    make_visible,
+    write_iceberg_metadata,
+)
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.dml_plan import analyze_dml
@@ -94,7 +98,8 @@ def execute(
     `TableError` and `CommitConflictError`; nothing is changed then.
     """
     address = _target(session, statement)
-    with Purge(address.warehouse, address.identifier, sidecar) as purge:
+    with java_core(address.warehouse, sidecar) as java:
+        purge = Purge(java, address.identifier)
         unfinished_delete.finish(address, purge)
         remove_dead_attempts(address.open(), _committer(address, CHANGE_USER))
 
@@ -105,8 +110,8 @@ def execute(
 
         result, compacted = with_retries(address.open(), attempted)
         if result.inserted and not compacted:
-            make_visible(address, sidecar)
-        write_iceberg_metadata(address, sidecar)
+            make_visible(address, java)
+        write_iceberg_metadata(address, java)
         return result
 
 
@@ -114,7 +119,8 @@ def truncate(session: Session, statement: syntax.Truncate, sidecar: Sidecar | No
     """Remove all rows of a table."""
     address = _target(session, statement)
     truncate_table(address.open(), f"{CHANGE_USER}-{uuid.uuid4()}")
-    write_iceberg_metadata(address, sidecar)
+    with java_core(address.warehouse, sidecar) as java:
+        write_iceberg_metadata(address, java)
 
 
 def _target(session: Session, statement: syntax.DmlStatement | syntax.Truncate) -> TableAddress:
@@ -132,7 +138,7 @@ def _target(session: Session, statement: syntax.DmlStatement | syntax.Truncate) 
             f"{'.'.join(name)} is a {target.connector} table; only Paimon tables can be changed",
         )
     registry.check_sink(target, statement.position)
-    return session.endpoints.address(target)
+    return session.address(target)
 
 
 def _committer(address: TableAddress, user: str) -> TableCommitter:
@@ -200,7 +206,7 @@ class _Attempt:
     def _prepare(self, prefix: str) -> list[bytes]:
         writer = TableWriter(
             self._address.warehouse, self._address.identifier, self._user, prefix,
-            self._options(), self._strategy.rewrites,
+            self._strategy.options, self._strategy.rewrites,
         )  # fmt: skip
         return writer.write_all(self._batches())
 
@@ -209,20 +215,14 @@ class _Attempt:
         """Whether the statement itself compacts what it has written."""
         return self._hides_new_rows or (self._strategy.purges and self._count.deleted > 0)
 
-    def _options(self) -> dict[str, str]:
-        options = dict(self._strategy.options or {})
-        if self._strategy.rewrites:
-            options["dynamic-partition-overwrite"] = "false"
-        return options
-
     def _commit(self, committer: TableCommitter, messages: list[bytes]) -> None:
         """Commit under the lock; deletes to be purged are compacted before it is released."""
         if self._strategy.rewrites:
-            overwrite_table(self._address.open(), self._user, messages, self._options())
+            overwrite_table(self._address.open(), self._user, messages, self._strategy.options)
             return
         committer.commit(0, messages)
         if self.compacts:
-            self._purge.run(self._options())
+            self._purge.run(self._strategy.options)
 
     def _outdated(self) -> bool:
         """Whether the table has changed since it was read."""
@@ -249,7 +249,7 @@ class _Attempt:
         if scan.relation == self._change.query.scans[0].relation:
             return self._numbered(scan)
         is_target = scan.table.connector == "paimon" and (
-            self._session.endpoints.address(scan.table) == self._address
+            self._session.address(scan.table) == self._address
         )
         if is_target and not scan.as_of:
             if self._snapshot is None:

@@ -1,7 +1,7 @@
 """Converts the changes of a statement to row kinds, as the table's merge engine needs them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,7 @@ class DmlStrategy:
     retracts: bool = True
     purges: bool = False
     resets: bool = False
-    options: Mapping[str, str] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 def dml_strategy(table: Table, change: DmlQuery) -> DmlStrategy:
@@ -52,7 +52,8 @@ def dml_strategy(table: Table, change: DmlQuery) -> DmlStrategy:
     if actions == {"insert"}:
         return DmlStrategy()
     if not table.primary_key:
-        return DmlStrategy(rewrites=True)
+        options = {"dynamic-partition-overwrite": "false"}
+        return DmlStrategy(rewrites=True, options=options)
     where = f"table {table.identifier}"
     if "rowkind.field" in table.options:
         raise TableError(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from streamhouse.paimon.read.conditions import Filter, compared
+from streamhouse.paimon.read.conditions import Filter, all_of, compared
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.sql.select_parts import conjuncts
 
@@ -46,12 +46,7 @@ class Pruning:
     def filter(self, relation: str, schema: pa.Schema) -> Filter | None:
         """The condition for one scan with the columns of `schema`; None for all rows."""
         terms = self._terms.get(relation, ())
-        conditions = [
-            condition for term in terms for condition in _conditions(term.unnest(), schema)
-        ]
-        if len(conditions) > 1:
-            return {"method": "and", "children": conditions}
-        return conditions[0] if conditions else None
+        return all_of(each for term in terms for each in _conditions(term.unnest(), schema))
 
 
 def _tables(select: exp.Select, relations: set[str]) -> Iterator[tuple[str, str]]:
@@ -63,7 +58,7 @@ def _tables(select: exp.Select, relations: set[str]) -> Iterator[tuple[str, str]
             yield table.alias_or_name, table.name
 
 
-def _conditions(term: exp.Expr, schema: pa.Schema) -> Iterator[Filter]:
+def _conditions(term: exp.Expr, schema: pa.Schema) -> Iterator[Filter | None]:
     """The reader's conditions for a comparison with literals; none for any other term."""
     if isinstance(term, exp.Between):
         for method, side in (("greaterOrEqual", "low"), ("lessOrEqual", "high")):
@@ -80,7 +75,7 @@ def _conditions(term: exp.Expr, schema: pa.Schema) -> Iterator[Filter]:
 
 def _compared(
     method: str, column: exp.Expr, literals: list[exp.Expr], schema: pa.Schema
-) -> Iterator[Filter]:
+) -> Iterator[Filter | None]:
     cast = column.to.this if isinstance(column, exp.Cast) else None
     column = column.this if cast is not None else column
     if not isinstance(column, exp.Column) or schema.get_field_index(column.name) < 0:
@@ -91,9 +86,7 @@ def _compared(
     values = [_value(literal, field.type) for literal in literals]
     if cast is not None and field.type.tz is not None:
         values = [value and value.replace(tzinfo=datetime.UTC) for value in values]
-    condition = compared(method, field, values)
-    if condition is not None:
-        yield condition
+    yield compared(method, field, values)
 
 
 def _is_kept(kind: pa.DataType, cast: exp.DType) -> bool:

@@ -74,6 +74,6 @@ def _pinned(session: Session, scan: BoundedScan) -> Any:
     if scan.table.connector != "paimon":
         return None
     options, hinted = split_options(scan.options)
-    warehouse = Warehouse(session.endpoints.address(scan.table).warehouse)
+    warehouse = Warehouse(session.address(scan.table).warehouse)
     name = ".".join(scan.table.name[-2:])
     return warehouse.readable(name, scan.as_of or hinted, options, pin=True)

@@ -7,8 +7,8 @@ have no key in common (decision 087).
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
@@ -36,12 +36,12 @@ _WRITES_KEYS_ONCE = ("deduplicate", "first-row")
 """Merge engines for which the Rust core writes at most one row per key into a file."""
 
 
-def make_visible(address: TableAddress, sidecar: Sidecar | None = None) -> None:
+def make_visible(address: TableAddress, java: Sidecar) -> None:
     """Make the newly committed rows of a table visible.
 
     If a running pipeline writes the table, wait for its compaction, for up to two minutes. Else
-    compact here, in `sidecar` or in one started for this. Does nothing for tables whose rows are
-    visible at once, and for `write-only` tables.
+    compact here. Does nothing for tables whose rows are visible at once, and for `write-only`
+    tables.
     """
     table = address.open()
     write_only = boolean("write-only", table.options.get("write-only", "false"))
@@ -50,32 +50,27 @@ def make_visible(address: TableAddress, sidecar: Sidecar | None = None) -> None:
     committed = table.latest_snapshot_id() or 0
     if written_by_live_query(table) and _wait_for_others(address, committed):
         return
-    with java_core(address.warehouse, sidecar) as java:
-        for _ in range(_TRIES):
-            with suppress(CommitConflictError):
-                java.compact(table.identifier)
-                return
+    for _ in range(_TRIES):
+        with suppress(CommitConflictError):
+            java.compact(table.identifier)
+            return
 
 
-def write_iceberg_metadata(address: TableAddress, sidecar: Sidecar | None) -> None:
+def write_iceberg_metadata(address: TableAddress, java: Sidecar) -> None:
     """After a statement, bring the Iceberg metadata of a table up to date, if it has some.
 
     A running query does so itself.
     """
     table = address.open()
     if has_iceberg_metadata(table.options) and not written_by_live_query(table):
-        with java_core(address.warehouse, sidecar) as java:
-            java.write_iceberg_metadata(table.identifier)
+        java.write_iceberg_metadata(table.identifier)
 
 
-@contextmanager
-def java_core(warehouse: Mapping[str, str], sidecar: Sidecar | None) -> Iterator[Sidecar]:
+def java_core(
+    warehouse: Mapping[str, str], sidecar: Sidecar | None
+) -> AbstractContextManager[Sidecar]:
     """The given Java core, or else a new one for one statement, which starts on first use."""
-    if sidecar is not None:
-        yield sidecar
-        return
-    with Sidecar(warehouse, _JAVA_OPTIONS) as java:
-        yield java
+    return Sidecar(warehouse, _JAVA_OPTIONS) if sidecar is None else nullcontext(sidecar)
 
 
 def _wait_for_others(address: TableAddress, committed: int) -> bool:

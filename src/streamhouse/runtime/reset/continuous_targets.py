@@ -5,13 +5,13 @@ of its statements runs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.session.dry_run import DraftSession
-from streamhouse.runtime.state.checkpoint import VIEWS, checkpoints_of
+from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
 from streamhouse.runtime.statements.script_plan import held_notices, plan_script
 from streamhouse.runtime.statements.steps import Step
 from streamhouse.sql import syntax
@@ -19,36 +19,22 @@ from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.views.statement import CreateMaterializedView
 
 
-@dataclass(frozen=True)
-class CheckpointLocation:
-    """The location of a pipeline's checkpoints: the folder `root` and the pipeline's name."""
-
-    root: Path
-    pipeline: str
-
-    @classmethod
-    def of(
-        cls, settings: Mapping[str, str], name: str, root: Path | None, target: TableAddress
-    ) -> Self:
-        """The location of the checkpoint of a query that writes `target`.
-
-        `name` is the pipeline's name if the script's `settings` have none; `root` None: in the
-        warehouse.
-        """
-        where = root or checkpoints_of(target.warehouse["warehouse"])
-        return cls(where, settings.get("pipeline.name", name))
+def target_checkpoint(session: Session, root: Path | None, target: TableAddress) -> Checkpoint:
+    """The checkpoint with the name of a target; `root` None: in the warehouse."""
+    where = root or checkpoints_of(target.warehouse["warehouse"])
+    return Checkpoint(where, session.pipeline_name, target.identifier)
 
 
 @dataclass
 class ContinuousTarget:
     """A table that continuous queries write.
 
-    `locations` are those of their checkpoints, several if the script changes `pipeline.name`
-    between them. `readers` are the tables that they read with a `consumer-id`, each with that id.
+    `checkpoints` are those with its name, several if the script changes `pipeline.name` between
+    the queries. `readers` are the tables that they read with a `consumer-id`, each with that id.
     """
 
     address: TableAddress
-    locations: list[CheckpointLocation] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
     readers: list[tuple[TableAddress, str]] = field(default_factory=list)
 
 
@@ -84,7 +70,7 @@ def continuous_targets(
             # The next refresh of a view writes what differs.
             kept = planned.view is not None and not own_view
             if planned.target is not None and (planned.queries or kept):
-                _collect(targets, draft, planned, planned.target, (name, root))
+                _collect(targets, draft, planned, planned.target, root)
     return ScriptTargets(
         tuple(targets.values()),
         tuple(draft.catalogs.options(catalog) for catalog in draft.catalogs.names()),
@@ -96,21 +82,20 @@ def _collect(
     draft: DraftSession,
     planned: Step,
     target: TableInfo,
-    place: tuple[str, Path | None],
+    root: Path | None,
 ) -> None:
-    """Add the target of an INSERT; `place` is the pipeline's name and the folder `root`."""
-    name, root = place
+    """Add the target of an INSERT."""
     is_table = target.connector == "paimon"
-    address = _address(draft, target) if is_table else draft.endpoints.target(target)
+    address = _address(draft, target) if is_table else draft.target(target)
     if draft.catalogs.is_temporary(address.warehouse) or (not address.warehouse and root is None):
         # Its checkpoint is temporary, so there is nothing to reset.
         return
     continuous = targets.setdefault(repr(address), ContinuousTarget(address))
-    location = CheckpointLocation.of(draft.settings, name, root, address)
+    checkpoint = target_checkpoint(draft, root, address)
     if planned.view is not None and not planned.view.keyless:
-        location = replace(location, pipeline=VIEWS)
-    if location not in continuous.locations:
-        continuous.locations.append(location)
+        checkpoint = Checkpoint(checkpoint.root, VIEWS, address.identifier)
+    if all(each.path != checkpoint.path for each in continuous.checkpoints):
+        continuous.checkpoints.append(checkpoint)
     for query in planned.queries:
         consumer = query.scan.options.get("consumer-id")
         if query.source.connector == "paimon" and consumer is not None:

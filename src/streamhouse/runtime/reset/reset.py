@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from streamhouse.durable_files import locked, read_json, replace_json
-from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import BEFORE, Consumers, query_consumer
@@ -33,7 +33,6 @@ from streamhouse.runtime.state.checkpoint import (
     Checkpoint,
     checkpoints_for,
     former_ids,
-    pipeline_folder,
 )
 from streamhouse.runtime.state.checkpoint_registry import (
     registered_checkpoints,
@@ -157,8 +156,8 @@ def _locked(
             name = target.address.identifier
             checkpoints = [
                 checkpoint
-                for at in target.locations
-                for checkpoint in checkpoints_for(at.root, at.pipeline, name)
+                for own in target.checkpoints
+                for checkpoint in checkpoints_for(own.root, own.pipeline, name)
             ]
             for checkpoint in checkpoints:
                 checkpoint.acquire()
@@ -171,7 +170,7 @@ def _locked(
 
 
 def _marker(target: ContinuousTarget) -> ResetMarker:
-    folders = (pipeline_folder(at.root, at.pipeline) for at in target.locations)
+    folders = (checkpoint.path.parent for checkpoint in target.checkpoints)
     return ResetMarker(target.address.identifier, folders)
 
 
@@ -182,7 +181,7 @@ def _reset_of(
     keep: bool | None,
 ) -> _TargetReset:
     """The reset of a target; `keep` None: as `before`, the one that was begun."""
-    queries, table = set(before.queries if before else ()), find_table(target.address)
+    queries, table = set(before.queries if before else ()), target.address.find()
     for checkpoint in checkpoints:
         current_id = checkpoint.known_id()
         queries |= {*former_ids(checkpoint.path), *([current_id] if current_id else ())}
@@ -275,17 +274,9 @@ def _summary(target_reset: _TargetReset, rows: int) -> str:
     return f"{target_reset.name}: starts from scratch{begun}; {rows_text}"
 
 
-def find_table(address: TableAddress) -> Table | None:
-    """The table; None if it does not exist."""
-    try:
-        return address.open()
-    except TableError:
-        return None
-
-
 def rows_in(address: TableAddress) -> int:
     """The number of rows of a table; 0 if it does not exist."""
-    table = find_table(address)
+    table = address.find()
     if table is None or table.latest_snapshot_id() is None:
         return 0
     name = next(iter(table.primary_key), table.columns[0].name)
@@ -294,19 +285,20 @@ def rows_in(address: TableAddress) -> int:
 
 def empty_target(address: TableAddress) -> None:
     """Remove all rows of a target and of its `__unmatched` table."""
-    for table in (find_table(address), unmatched_table(address)):
+    for table in (address.find(), unmatched_table(address)):
         if table is not None:
             empty_table(table)
 
 
 def remove_unfinished_files(target: TableAddress, checkpoints: Sequence[Checkpoint]) -> None:
     """Remove the data files of batches that were never committed to a target."""
-    table = find_table(target)
+    table = target.find()
     if table is None:
         return
     for checkpoint in checkpoints:
         query, first = checkpoint.known_id(), 0
-        with suppress(OSError, ValueError, KeyError):
+        # A damaged log is a reason to start from scratch.
+        with suppress(DataLossError):
             first = next_batch(checkpoint.logs.last_offset())
         if query is not None:
             committer = TableCommitter(target.warehouse, target.identifier, query)
@@ -327,7 +319,7 @@ def drop_consumers(
             for query in queries:
                 Consumers(table).drop(query_consumer(query))
     for address, consumer in readers:
-        read_table = find_table(address)
+        read_table = address.find()
         if read_table is not None:
             Consumers(read_table).drop(f"{BEFORE}{consumer}")
             Consumers(read_table).drop(consumer)

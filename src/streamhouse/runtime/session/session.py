@@ -1,27 +1,43 @@
-"""A script's session: its catalogs, tables, views, functions and settings; resolves names."""
+"""A script's session: its catalogs, tables, views, functions and settings; resolves names.
+
+Describes what a query reads and writes, so that drivers and executors can open it.
+"""
 
 import re
 import sys
 from collections import UserDict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from streamhouse.close_matches import nearest
+from streamhouse.connectors import registry
+from streamhouse.connectors.bad_records import OPTIONS, BadRecordOptions
+from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError, TableError
-from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.options import OptionValues
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import renamed_to
 from streamhouse.paimon.schema.options.computed_columns import stored_table
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE, Catalogs
-from streamhouse.runtime.session.endpoints import Endpoints
 from streamhouse.runtime.session.materialized_views import MaterializedViews
 from streamhouse.runtime.session.table_definitions import TableDefinitions
 from streamhouse.runtime.session.views import SessionViews, check_no_view
 from streamhouse.sql.expressions.zones import UTC, ZONE_OPTION, zone_named
 from streamhouse.sql.options.known_options import SET_OPTIONS, SYNONYMS, check_set
-from streamhouse.sql.plan import CURRENT, AsOf, LookupJoin, Name, Resolver, TableInfo, ViewInfo
+from streamhouse.sql.plan import (
+    CURRENT,
+    AsOf,
+    LookupJoin,
+    Name,
+    Resolver,
+    StreamQuery,
+    TableInfo,
+    ViewInfo,
+)
 
 
 class Settings(UserDict[str, str]):
@@ -78,12 +94,16 @@ class Session(Resolver):
         self.materialized = MaterializedViews(self)
         self.functions: set[str] = set()
         """The names of the present Python functions."""
-        self.endpoints = Endpoints(self)
         self._opened: dict[str, Table] = {}
 
     def full(self, name: Name) -> Name:
         """The name with catalog and database."""
         return self.catalogs.full(name)
+
+    @property
+    def pipeline_name(self) -> str:
+        """The name of the pipeline to which the next queries belong."""
+        return self.settings.get("pipeline.name", self.pipeline)
 
     @property
     def zone(self) -> str:
@@ -106,8 +126,72 @@ class Session(Resolver):
         return self.views.find(self.full(name))
 
     def dimension(self, lookup: LookupJoin) -> DimensionSpec:
-        """A lookup and its table."""
-        return DimensionSpec(lookup, self.endpoints.dimension(lookup))
+        """A lookup and the address of its table; for a table on a server, only its name."""
+        if is_server(lookup):
+            address = TableAddress({}, ".".join(lookup.table.name[1:]))
+        else:
+            address = self.address(lookup.table)
+        return DimensionSpec(lookup, address)
+
+    def address(self, info: TableInfo) -> TableAddress:
+        """The address of a Paimon table, with the schema id that the query is planned with."""
+        catalog, database, name = info.name
+        warehouse = self.catalogs.warehouse(catalog)
+        version = warehouse.table(f"{database}.{TableName.parse(name).data}").schema_id
+        return TableAddress(self.catalogs.options(catalog), f"{database}.{name}", version)
+
+    def target(self, info: TableInfo) -> TableAddress:
+        """The address of a continuous query's target; for another sink than Paimon, a name only.
+
+        The name of a sink cannot be that of a table (`default.alerts$print`). The query's side
+        tables are named after it. Without a warehouse the address has no options.
+        """
+        if info.connector == "paimon":
+            return self.address(info)
+        catalog, database, name = info.name
+        options = self.catalogs.options(catalog) if catalog in self.catalogs else {}
+        return TableAddress(options, f"{database}.{name}${info.connector}")
+
+    def sink(self, info: TableInfo, hint: Mapping[str, str]) -> SinkSpec | None:
+        """The sink of a table, with the options of a hint; None for a Paimon table."""
+        if info.connector == "paimon":
+            return None
+        table = replace(info, options={**info.options, **hint})
+        if hint:
+            for text in registry.check_declaration(table, f"table {'.'.join(info.name[1:])}"):
+                self.notice(text)
+        return SinkSpec(
+            info.connector,
+            registry.effective_options(table),
+            tuple(column for column in info.columns if not column.virtual),
+            primary_key=info.primary_key,
+            partitioned_by=info.partitioned_by,
+            name=".".join(info.name[1:]),
+        )
+
+    def source(self, query: StreamQuery) -> SourceSpec:
+        """The source of a continuous query."""
+        table = query.source
+        if table.connector == "paimon":
+            address = self.address(table)
+            return SourceSpec("paimon", dict(query.scan.options), table.columns, address)
+        options = registry.effective_options(table, query.scan.options)
+        return SourceSpec(
+            table.connector,
+            options,
+            table.columns,
+            partitioned_by=table.partitioned_by,
+            primary_key=table.primary_key,
+        )
+
+    def dead_letters(self, query: StreamQuery) -> TableAddress | None:
+        """The table into which the source of a query writes bad records; None if there is none."""
+        options = {**query.source.options, **query.scan.options}
+        parsed = OptionValues(OPTIONS, options).record(BadRecordOptions)
+        if parsed.table is None:
+            return None
+        catalog, database, name = self.catalogs.full(tuple(parsed.table.split(".")))
+        return TableAddress(self.catalogs.options(catalog), f"{database}.{name}")
 
     def is_temporary(self, name: Name) -> bool:
         """Whether a full name is that of a temporary table."""
@@ -118,7 +202,7 @@ class Session(Resolver):
 
         It has that of the pipeline, so that no other pipeline changes it.
         """
-        suffix = re.sub("[^A-Za-z0-9_]", "_", self.settings.get("pipeline.name", self.pipeline))
+        suffix = re.sub("[^A-Za-z0-9_]", "_", self.pipeline_name)
         catalog = self.catalogs.of_results(name[0])
         database = DEFAULT_DATABASE if catalog != name[0] else name[1]
         table = f"{name[2]}_{suffix}" if suffix else name[2]

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.conditions import Filter, all_of
@@ -89,11 +88,8 @@ def empty_table(table: Table) -> None:
 
 def _auxiliary_table(address: TableAddress, columns: set[str]) -> Table | None:
     """The table; None if it is missing, or a user's table of that name, which lacks `columns`."""
-    try:
-        table = address.open()
-    except TableError:
-        return None
-    return table if columns <= set(table.arrow_schema.names) else None
+    table = address.find()
+    return table if table is not None and columns <= set(table.arrow_schema.names) else None
 
 
 def _remove(address: TableAddress, column: str, queries: Collection[str]) -> None:

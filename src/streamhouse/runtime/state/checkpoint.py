@@ -51,16 +51,6 @@ def checkpoints_of(warehouse: str) -> Path:
     return root / "streamhouse" / "checkpoints" / place
 
 
-def source_before(root: Path, pipeline: str, target: str) -> list[str] | None:
-    """The table that the query with the target's own name read in its last run; None if new."""
-    before = Checkpoint(root, pipeline, target).previous()
-    if not before:
-        return None
-    scan = json.loads(before["definition"])["query"].get("scan")
-    name: list[str] | None = scan and scan["table"]["name"]
-    return name
-
-
 def pipeline_folder(root: Path, pipeline: str) -> Path:
     """The folder with the checkpoints of a pipeline's queries."""
     folder = quote(pipeline, safe=" ")
@@ -81,8 +71,8 @@ class Checkpoint:
     """The checkpoint folder of one query; `logs`: the batches that Spark has planned and done."""
 
     def __init__(self, root: Path, pipeline: str, target: str) -> None:
+        self.root, self.pipeline = root, pipeline
         self.path = pipeline_folder(root, pipeline) / target
-        self.pipeline = pipeline
         self.logs = BatchLogs(self.path)
         self._lock: int | None = None
 

@@ -202,18 +202,18 @@ class Lineage:
 
 
 def read_lineage(address: TableAddress) -> list[dict[str, Any]]:
-    """The rows of a lineage table, sorted by query and batch."""
-    rows, order = address.open().rows(), [("query_id", "ascending"), ("batch_id", "ascending")]
-    records: list[dict[str, Any]] = rows.sort_by(order).to_pylist()
+    """The rows of a lineage table, sorted by query and batch; none if it does not exist."""
+    table = address.find()
+    if table is None:
+        return []
+    order = [("query_id", "ascending"), ("batch_id", "ascending")]
+    records: list[dict[str, Any]] = table.rows().sort_by(order).to_pylist()
     return records
 
 
 def recorded_lineage(target: TableAddress) -> list[dict[str, Any]]:
     """The lineage of a target, sorted by query and batch; `TableError` if it has none."""
-    try:
-        rows = read_lineage(target.auxiliary_table(SUFFIX))
-    except TableError:
-        rows = []
+    rows = read_lineage(target.auxiliary_table(SUFFIX))
     if not rows:
         raise TableError(
             f"table {target.identifier} has no lineage: no continuous query of a script has "

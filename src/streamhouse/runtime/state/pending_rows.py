@@ -73,20 +73,17 @@ def _changes(
     existing: dict[str, str], names: dict[str, str | None], columns: Sequence[Column]
 ) -> list[SchemaChange]:
     renamed = {old: new for old, new in names.items() if new is not None and new != old}
-    dropped: list[SchemaChange] = [DropColumn((old,)) for old, new in names.items() if new is None]
+    changes: list[SchemaChange] = [DropColumn((old,)) for old, new in names.items() if new is None]
     # Renamed in two steps, since two columns may have swapped names.
-    to_temporary: list[SchemaChange] = [RenameColumn((old,), f"__was_{old}") for old in renamed]
-    from_temporary: list[SchemaChange] = [
-        RenameColumn((f"__was_{old}",), new) for old, new in renamed.items()
-    ]
+    changes += [RenameColumn((old,), f"__was_{old}") for old in renamed]
+    changes += [RenameColumn((f"__was_{old}",), new) for old, new in renamed.items()]
     types = {new: existing[old] for old, new in names.items() if new is not None}
-    others: list[SchemaChange] = []
     for column in columns:
         if column.name not in types:
-            others.append(AddColumn(Column(column.name, column.type, True, column.comment)))
+            changes.append(AddColumn(Column(column.name, column.type, True, column.comment)))
         elif types[column.name] != column.type:
-            others.append(SetType((column.name,), column.type))
-    return [*dropped, *to_temporary, *from_temporary, *others]
+            changes.append(SetType((column.name,), column.type))
+    return changes
 
 
 QUERY, ROW_ID, DUE, ATTEMPTS, KIND = "_query", "_row_id", "_due", "_attempts", "_rowkind"

@@ -1,14 +1,12 @@
 """Finds out who wrote the present rows of a table: queries, other streaming jobs, statements."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.changelog.consumers import QUERY, Consumers, query_consumer
+from streamhouse.paimon.changelog.consumers import QUERY, Consumer, Consumers, query_consumer
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
@@ -23,15 +21,24 @@ _BATCH_IDENTIFIER = (1 << 63) - 1
 class StreamingWriter:
     """A continuous query or another streaming job; `definition`: that of its last batch, if known.
 
-    `str` describes it, for messages.
+    `consumer` is its consumer at the table, if it has one. `str` describes the writer: by its
+    pipeline, its source, or its commit user.
     """
 
     commit_user: str
     definition: str | None
-    description: str
+    consumer: Consumer | None
 
     def __str__(self) -> str:
-        return self.description
+        source = json.loads(self.definition)["source"] if self.definition else {}
+        over = f" over {source['table']}" if source.get("table") else ""
+        checkpoint = None if self.consumer is None else self.consumer.checkpoint
+        if checkpoint is not None:
+            name = pipeline_of(Path(checkpoint))
+            return f"a query{over} of pipeline '{name}' (checkpoint {checkpoint})"
+        if self.definition is None:
+            return f"a streaming job with the commit user '{self.commit_user}'"
+        return f"the query {self.commit_user}{over}"
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,11 @@ def other_writers(address: TableAddress, own: Collection[str]) -> Writers:
     expired is known from the lineage.
     """
     table = address.open()
-    snapshots = list(_since_empty(table))
+    snapshots = list(since_empty(table))
     recorded = lineage_definitions(address)
     committed = {snapshot.commit_user for snapshot in snapshots}
-    known = {consumer.id.removeprefix(QUERY) for consumer in Consumers(table).all()}
+    consumers = {consumer.id: consumer for consumer in Consumers(table).all()}
+    known = {id.removeprefix(QUERY) for id in consumers}
     complete = _is_complete(table, snapshots)
     queries = {user for user in recorded if user in committed or not complete} - set(own)
     streams = {
@@ -65,17 +73,21 @@ def other_writers(address: TableAddress, own: Collection[str]) -> Writers:
         if snapshot.commit_user not in {*own, *recorded}
         and (_is_streaming(snapshot) or snapshot.commit_user in known)
     }
-    named = (queries | streams) - _former_ids(table, queries)
-    writers = [
-        StreamingWriter(user, recorded.get(user), _description(table, user, recorded.get(user)))
-        for user in sorted(named)
-    ]
+    writers = {
+        user: StreamingWriter(user, recorded.get(user), consumers.get(query_consumer(user)))
+        for user in sorted(queries | streams)
+    }
+    # The rows of earlier queries of the same checkpoints were kept by a reset.
+    for consumer in [writers[user].consumer for user in queries]:
+        if consumer is not None and consumer.checkpoint is not None:
+            for former in former_ids(Path(consumer.checkpoint)):
+                writers.pop(former, None)
     others = committed - {*own, *recorded} - streams
     statements = any(
         snapshot.commit_user in others and snapshot.commit_kind in ("APPEND", "OVERWRITE")
         for snapshot in snapshots
     )
-    return Writers(tuple(writers), statements)
+    return Writers(tuple(writers.values()), statements)
 
 
 def own_consumers(table: Table, checkpoint: Path) -> list[str]:
@@ -93,12 +105,22 @@ def has_rows(table: Table) -> bool:
     return latest is not None and table.snapshot(latest).total_record_count != 0
 
 
-def _since_empty(table: Table) -> Iterator[Snapshot]:
-    """The snapshots after the newest one without rows, newest first."""
-    for snapshot in table.snapshots.newest_first():
+def since_empty(table: Table, latest: int | None = None) -> Iterator[Snapshot]:
+    """The snapshots after the newest one without rows, newest first; up to `latest`."""
+    for snapshot in table.snapshots.newest_first(latest):
         if snapshot.total_record_count == 0:
             return
         yield snapshot
+
+
+def was_emptied(table: Table, query_id: str) -> bool:
+    """Whether a statement has removed all rows of a table since a query has committed to it."""
+    for snapshot in table.snapshots.newest_first():
+        if snapshot.commit_user == query_id:
+            return False
+        if snapshot.commit_kind == "OVERWRITE" and snapshot.total_record_count == 0:
+            return True
+    return False
 
 
 def _is_complete(table: Table, snapshots: Sequence[Snapshot]) -> bool:
@@ -119,34 +141,11 @@ def _is_streaming(snapshot: Snapshot) -> bool:
 
 def lineage_definitions(address: TableAddress) -> dict[str, str | None]:
     """The query ids in the lineage of a table, each with its last definition, if recorded."""
-    try:
-        table = address.auxiliary_table(SUFFIX).open()
-    except TableError:
+    table = address.auxiliary_table(SUFFIX).find()
+    if table is None:
         return {}
     definitions: dict[str, str | None] = {}
     for batch in table.read(["query_id", "definition"]):
         for row in batch.to_pylist():
             definitions[row["query_id"]] = row["definition"] or definitions.get(row["query_id"])
     return definitions
-
-
-def _former_ids(table: Table, queries: Collection[str]) -> set[str]:
-    """The ids of earlier queries of the same checkpoints whose rows were kept by a reset."""
-    ids = set()
-    for consumer in map(Consumers(table).get, map(query_consumer, queries)):
-        if consumer is not None and consumer.checkpoint is not None:
-            ids |= set(former_ids(Path(consumer.checkpoint)))
-    return ids
-
-
-def _description(table: Table, user: str, definition: str | None) -> str:
-    """A description of a writer: by its pipeline, its source, or its commit user."""
-    consumer = Consumers(table).get(query_consumer(user))
-    source: Mapping[str, Any] = json.loads(definition)["source"] if definition else {}
-    over = f" over {source['table']}" if source.get("table") else ""
-    if consumer is None or consumer.checkpoint is None:
-        if definition is None:
-            return f"a streaming job with the commit user '{user}'"
-        return f"the query {user}{over}"
-    name = pipeline_of(Path(consumer.checkpoint))
-    return f"a query{over} of pipeline '{name}' (checkpoint {consumer.checkpoint})"

@@ -17,7 +17,7 @@ from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseErro
 from streamhouse.lookup.dimension import is_server
 from streamhouse.operators.planning.closed_windows import CHANGED_SELECT
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.changelog.consumers import QUERY, Consumers, is_orphaned, query_consumer
+from streamhouse.paimon.changelog.consumers import QUERY, Consumers, is_orphaned
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.changelog.snapshot_units import (
     follows_commits,
@@ -41,6 +41,8 @@ from streamhouse.runtime.state.table_writers import (
     has_rows,
     lineage_definitions,
     other_writers,
+    since_empty,
+    was_emptied,
 )
 from streamhouse.runtime.statements.result_view import result_name
 from streamhouse.runtime.views.spec import ViewSpec
@@ -123,7 +125,7 @@ def check_appending(spec: ViewSpec, checkpoint: Checkpoint, notice: Notice) -> N
     if not newest:
         own = _own_ids(spec, checkpoint)
         streams = other_writers(spec.target, own).streams
-        same = (each for each in streams if _is_orphaned(spec, each) or _has_result(spec, each))
+        same = (each for each in streams if _is_orphaned(each) or _has_result(spec, each))
         for writer in (*same, *_lost_writers(spec, own)):
             raise _doubled(name, writer)
         return
@@ -142,7 +144,7 @@ def check_appending(spec: ViewSpec, checkpoint: Checkpoint, notice: Notice) -> N
         notice(f"{name}: {CHANGED_SELECT}")
 
 
-def _lost_writers(spec: ViewSpec, own: set[str]) -> Iterator[StreamingWriter]:
+def _lost_writers(spec: ViewSpec, own: set[str]) -> Iterator[str]:
     """Queries that have neither a lineage nor a consumer: their checkpoints were deleted.
 
     The names of their data files have a batch and an attempt; statements have no attempts.
@@ -150,23 +152,20 @@ def _lost_writers(spec: ViewSpec, own: set[str]) -> Iterator[StreamingWriter]:
     table = spec.target.open()
     known = {*own, *lineage_definitions(spec.target)}
     known |= {each.id.removeprefix(QUERY) for each in Consumers(table).all()}
-    for snapshot in table.snapshots.newest_first():
-        if snapshot.total_record_count == 0:
-            return
+    for snapshot in since_empty(table):
         user, before = snapshot.commit_user, snapshot.id - 1
         if snapshot.commit_kind == "APPEND" and user not in known:
             known.add(user)
             named = re.compile(rf"{query_tag(user)}-b\d+-[0-9a-f]{{12}}-".encode())
             if any(map(named.search, table.changes(before, snapshot.id))):
-                yield StreamingWriter(user, None, f"the query {user}, whose checkpoint is gone")
+                yield f"the query {user}, whose checkpoint is gone"
 
 
 def _has_result(spec: ViewSpec, writer: StreamingWriter) -> bool:
     """Whether a writer appends the same result; known on the machine of its checkpoint."""
-    consumer = Consumers(spec.target.open()).get(query_consumer(writer.commit_user))
-    if consumer is None or consumer.checkpoint is None:
+    if writer.consumer is None or writer.consumer.checkpoint is None:
         return False
-    path = Path(consumer.checkpoint)
+    path = Path(writer.consumer.checkpoint)
     record = Checkpoint(path.parents[1], pipeline_of(path), path.name).previous()
     return record is not None and _appended(record["definition"]) == _appended(spec.definition)
 
@@ -187,12 +186,7 @@ def _own_ids(spec: QuerySpec | ViewSpec, checkpoint: Checkpoint) -> set[str]:
 def _check_emptied(spec: QuerySpec | ViewSpec, notice: Notice) -> None:
     """Raise `DataLossError` if a statement removed rows of the target that may be retracted."""
     name = spec.target.identifier
-    for snapshot in spec.target.open().snapshots.newest_first():
-        if snapshot.commit_user == spec.query_id:
-            return
-        if snapshot.commit_kind == "OVERWRITE" and snapshot.total_record_count == 0:
-            break
-    else:
+    if not was_emptied(spec.target.open(), spec.query_id):
         return
     if isinstance(spec, QuerySpec) and spec.query.merging.signed:
         raise DataLossError(
@@ -231,7 +225,7 @@ def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
     for writer in other_writers(spec.target, _own_ids(spec, checkpoint)).streams:
         definition = None if writer.definition is None else json.loads(writer.definition)
         if definition is None:
-            if _is_orphaned(spec, writer):
+            if _is_orphaned(writer):
                 raise _doubled(name, writer)
             continue
         source = _source(definition, spec.target)
@@ -240,7 +234,7 @@ def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
         if _continues_from_consumer(spec):
             continue
         same = definition["query"]["fingerprint"] == spec.query.fingerprint
-        if same or source[0] == _RESULT or _is_orphaned(spec, writer):
+        if same or source[0] == _RESULT or _is_orphaned(writer):
             raise _doubled(name, writer)
         notice(
             f"table {name} also has rows of {writer}, which reads the same table, and gets those "
@@ -272,7 +266,7 @@ def _continues_from_consumer(spec: QuerySpec) -> bool:
     return Consumers(source.address.open()).get(consumer) is not None
 
 
-def _doubled(name: str, writer: StreamingWriter) -> StreamhouseError:
+def _doubled(name: str, writer: object) -> StreamhouseError:
     return StreamhouseError(
         f"table {name} has the rows of {writer}, which a new query would write again. To go on "
         "where that one stopped, SET 'pipeline.name' to its pipeline, and put its checkpoint back "
@@ -280,10 +274,9 @@ def _doubled(name: str, writer: StreamingWriter) -> StreamhouseError:
     )
 
 
-def _is_orphaned(spec: QuerySpec | ViewSpec, writer: StreamingWriter) -> bool:
+def _is_orphaned(writer: StreamingWriter) -> bool:
     """Whether a query's checkpoint was deleted."""
-    consumer = Consumers(spec.target.open()).get(query_consumer(writer.commit_user))
-    return consumer is not None and is_orphaned(consumer)
+    return writer.consumer is not None and is_orphaned(writer.consumer)
 
 
 def _source(definition: Mapping[str, Any], target: TableAddress) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ class StreamingSelect:
         addresses = [spec.address for spec in specs]
         self._versions = DimensionVersions(query.lookups, addresses, choices)
         self._dimensions = Dimensions(specs, choices)
-        source = session.endpoints.source(query)
+        source = session.source(query)
         self.reads = [] if source.address is None else [source.address]
         """The source table, if it is a Paimon table; else empty."""
         self._source = source.open(query.scan.columns)

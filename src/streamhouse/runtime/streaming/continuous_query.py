@@ -40,10 +40,10 @@ class ContinuousQuery(JobQuery):
 
     spec: QuerySpec
 
-    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> None:
+    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint) -> None:
         with acquired(checkpoint):
             self.spec = replace(spec, query_id=checkpoint.query_id())
-            super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
+            super().__init__(checkpoint, _described(self.spec, checkpoint))
         target = self.spec.target if self.spec.sink is None else None
         self._last_commit = LastCommit(target, self.spec.query_id, checkpoint.path)
         self._lineage: Lineage | None = None
@@ -201,9 +201,9 @@ class ContinuousQuery(JobQuery):
                 )
 
 
-def _described(spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> QueryDescription:
+def _described(spec: QuerySpec, checkpoint: Checkpoint) -> QueryDescription:
     return QueryDescription(
-        pipeline,
+        checkpoint.pipeline,
         checkpoint.path.name,
         spec.target.identifier,
         spec.target,

@@ -19,12 +19,16 @@ from streamhouse.runtime.reset.reset import (
     Reset,
     ResetMarker,
     empty_target,
-    find_table,
     remove_unfinished_files,
 )
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import unregister_checkpoints
-from streamhouse.runtime.state.table_writers import has_rows, lineage_definitions, other_writers
+from streamhouse.runtime.state.table_writers import (
+    has_rows,
+    lineage_definitions,
+    other_writers,
+    was_emptied,
+)
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.reload import why_not_reloadable
 
@@ -50,7 +54,7 @@ class FromScratch:
         tables = TableSets(checkpoint.path).latest().tables.values()
         for target in {table.target for table in tables}:
             address = self._options.address(target)
-            table = find_table(address)
+            table = address.find()
             if table is None:
                 continue
             remove_unfinished_files(address, [checkpoint])
@@ -90,12 +94,7 @@ def why_other_rows(options: SyncOptions, table: FollowedTable, query_id: str) ->
     target = options.address(table.target).open()
     if table.bound not in ("", bound_target(options, table, target)):
         return "was created again, or has other columns of the same names"
-    for snapshot in target.snapshots.newest_first():
-        if snapshot.commit_user == query_id:
-            return None
-        if snapshot.commit_kind == "OVERWRITE" and snapshot.total_record_count == 0:
-            return "was emptied"
-    return None
+    return "was emptied" if was_emptied(target, query_id) else None
 
 
 class PresentRows:

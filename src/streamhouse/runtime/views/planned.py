@@ -51,11 +51,10 @@ def view_spec(
 ) -> ViewSpec:
     """The specification of the query that keeps `target` as a plan says; see `check_view`."""
     inputs = tuple(
-        None if _is_fixed(scan) else session.endpoints.address(scan.table)
-        for scan in plan.query.scans
+        None if _is_fixed(scan) else session.address(scan.table) for scan in plan.query.scans
     )
     strategy = cast(Strategy, session.settings.value("view.refresh-strategy"))
-    address = session.endpoints.address(target)
+    address = session.address(target)
     ttl_ms = plan.query.state_ttl_ms or session.settings.value(_TTL)
     return ViewSpec(
         plan, inputs, address, freshness_s=freshness_s, strategy=strategy,
