@@ -39,7 +39,7 @@ def refresh_view(session: Session, statement: AlterMaterializedView) -> int:
         check_view(view.plan, target, statement.position)
         return refresh(view_spec(session, target, view.plan)).total()
     check_view(following.plan, target, statement.position)
-    address = session.endpoints.address(target)
+    address = session.address(target)
     root = checkpoints_of(address.warehouse["warehouse"])
     checkpoint = Checkpoint(root, VIEWS, address.identifier)
     try:
