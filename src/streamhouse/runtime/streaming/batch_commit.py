@@ -19,7 +19,7 @@ from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.monitoring.metrics import Commit
 from streamhouse.runtime.state.lineage import BatchRecord
-from streamhouse.runtime.streaming.tasks.task_results import message_of
+from streamhouse.runtime.streaming.tasks.task_protocol import message_of
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from streamhouse.runtime.streaming.dimensions.versions import report_loaded
 from streamhouse.runtime.streaming.query import JobQuery, acquired
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
 from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
-from streamhouse.runtime.streaming.tasks.row_files import RowFiles
+from streamhouse.runtime.streaming.tasks.task_protocol import RowFiles
 from streamhouse.runtime.streaming.watermark import note_found
 from streamhouse.state.manifest import Manifest
 from streamhouse.state.segment import SegmentFile

@@ -9,7 +9,7 @@ from streamhouse.connectors.base import WrittenBatch
 from streamhouse.errors import SqlError
 from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
 from streamhouse.runtime.views.planned import check_view, view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
