@@ -2,9 +2,10 @@
 
 `streamhouse demo --json` runs as a user would run it. Each minute gives a row of a CSV file and a
 point of the curves in an SVG file: freshness of the orders shown in that minute (from their time
-to their showing in the view), how long the commits to the view took, the most level-0 files that a
-bucket of any table with a key had, files of manifests and snapshots of the view, and the resident
-memory of the driver, Spark's JVM, the sidecar and the Python workers. The last line is JSON.
+to their showing in the view), how long the commits to the view took (the last one of each second),
+the most level-0 files that a bucket of any table with a key had, files of manifests and snapshots
+of the view, and the resident memory of the driver, Spark's JVM, the sidecar and the Python workers.
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -32,10 +32,11 @@ from pypaimon.schema.data_types import DataTypeParser
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.monitoring.metrics import VARIABLE
+from streamhouse.runtime.monitoring.status import Statuses
 
 VIEW = "shop.country_sales"
 LOOK_S = 5.0
+STATUS_S = 1.0
 MINUTE_S = 60.0
 PARTS = ("driver", "spark", "sidecar", "workers")
 COLUMNS = (
@@ -51,17 +52,19 @@ class Minute:
     level0: int = 0
     manifests: int = 0
     snapshots: int = 0
+    commits: int = 0
+    commit_ms: list[float] = field(default_factory=list)
     rss: Counter[str] = field(default_factory=Counter)
 
 
 class Looker:
     """Looks at a running demo from outside."""
 
-    def __init__(self, warehouse: Path, pid: int, commits: Path) -> None:
+    def __init__(self, warehouse: Path, pid: int) -> None:
         self._warehouse = Warehouse(str(warehouse))
         self._pid = pid
-        self._commits = commits
-        self._read = 0
+        self._statuses = Statuses(self._warehouse.options)
+        self._batches = 0
 
     def look(self, seen: Minute) -> None:
         """Take in how things are now."""
@@ -85,17 +88,16 @@ class Looker:
         for part, size in memory(self._pid).items():
             seen.rss[part] = max(seen.rss[part], size)
 
-    def commit_times(self) -> list[float]:
-        """How long the commits to the view took since the last call, in milliseconds."""
-        if not self._commits.exists():
-            return []
-        with self._commits.open() as file:
-            file.seek(self._read)
-            text = file.read()
-        whole = text.rpartition("\n")[0]
-        self._read += len(whole.encode()) + bool(whole)
-        lines = [line.split() for line in whole.splitlines()]
-        return [float(took) for _, table, took in lines if table == VIEW]
+    def look_at_commits(self, seen: Minute) -> None:
+        """Take in the last commit to the view, from the status of the pipeline."""
+        for name in self._statuses.names():
+            status = self._statuses.read(name)
+            for query in () if status is None else status.queries:
+                if query.target == VIEW and query.batches > self._batches:
+                    seen.commits += query.batches - self._batches
+                    self._batches = query.batches
+                    if query.commit is not None:
+                        seen.commit_ms.append(query.commit.took_ms)
 
 
 def level0_files(table: Table) -> list[int]:
@@ -138,23 +140,22 @@ def memory(pid: int) -> Counter[str]:
 
 def run(seconds: float, rate: int, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The demo's own report, and a row a minute."""
-    commits = folder / "commits"
     command = [str(Path(sys.executable).with_name("streamhouse")), "demo", "--json"]
     command += ["--seconds", str(seconds), "--orders-per-second", str(rate)]
     rows: list[dict[str, Any]] = []
     with subprocess.Popen(
         [*command, "--dir", str(folder / "demo")],
-        env={**os.environ, VARIABLE: str(commits)},
         stdout=subprocess.PIPE,
         text=True,
     ) as demo:
         try:
-            looker = Looker(folder / "demo" / "warehouse", demo.pid, commits)
-            while demo.poll() is None and not commits.exists():
+            looker = Looker(folder / "demo" / "warehouse", demo.pid)
+            before = Minute()
+            while demo.poll() is None and not before.commits:
                 time.sleep(0.2)
+                looker.look_at_commits(before)
             for seen in minutes(demo, looker, time.monotonic() + seconds):
-                times = looker.commit_times()
-                rows.append(row(len(rows) + 1, seen, times))
+                rows.append(row(len(rows) + 1, seen))
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
             out, _ = demo.communicate(timeout=900)
         except BaseException:
@@ -175,13 +176,17 @@ def minutes(demo: subprocess.Popen[str], looker: Looker, end: float) -> Iterator
         seen, until = Minute(), time.monotonic() + MINUTE_S
         while demo.poll() is None and time.monotonic() < until:
             looker.look(seen)
-            time.sleep(max(0.0, min(LOOK_S, until - time.monotonic())))
+            next_look = min(until, time.monotonic() + LOOK_S)
+            while demo.poll() is None and time.monotonic() < next_look:
+                looker.look_at_commits(seen)
+                time.sleep(max(0.0, min(STATUS_S, next_look - time.monotonic())))
         yield seen
 
 
-def row(number: int, seen: Minute, times: Sequence[float]) -> dict[str, Any]:
+def row(number: int, seen: Minute) -> dict[str, Any]:
     """A minute as a row of the CSV file."""
-    p50, p99 = np.percentile(times, (50, 99)) if times else (float("nan"), float("nan"))
+    took = seen.commit_ms or [float("nan")]
+    p50, p99 = np.percentile(took, (50, 99))
     sizes = {f"{part}_mb": round(seen.rss[part]) for part in PARTS}
     return {
         "minute": number,
@@ -189,7 +194,7 @@ def row(number: int, seen: Minute, times: Sequence[float]) -> dict[str, Any]:
         "fresh_p99_ms": None,
         "commit_p50_ms": round(float(p50), 1),
         "commit_p99_ms": round(float(p99), 1),
-        "commits": len(times),
+        "commits": seen.commits,
         "level0_max": seen.level0,
         "manifests": seen.manifests,
         "snapshots": seen.snapshots,

@@ -58,7 +58,7 @@ def run(scenario: Scenario, seconds: float) -> None:
     until = time.time() + seconds
     while time.time() < until:
         scenario.driver.raise_if_failed()
-        scenario.freshness.update()
+        scenario.update_ages()
         time.sleep(0.2)
 
 
@@ -77,13 +77,13 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
             took[name] = []
             for number in range(given.kills):
                 run(scenario, given.pause * random.uniform(0.75, 1.25))
-                scenario.freshness.ages.window()
+                scenario.ages.window()
                 killed = time.time()
                 took[name].append(recovered(scenario, alone=name == "recovery"))
                 said = f"{name}, {number + 1} of {given.kills}: {took[name][-1]:.2f} s"
                 print(said, file=sys.stderr, flush=True)
         run(scenario, killed + given.minute - time.time())
-        minute = scenario.freshness.ages.window()
+        minute = scenario.ages.window()
         scenario.ages.end()
         scenario.driver.stop()
         scenario.drain()

@@ -31,7 +31,7 @@ class SnapshotClock(RepeatedStep):
     `committed` is called for the newest snapshot of each poll, in a thread of the clock.
     """
 
-    def __init__(self, address: TableAddress, committed: Committed | None = None) -> None:
+    def __init__(self, address: TableAddress, committed: Committed) -> None:
         self._address = address
         self._committed = committed
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class SnapshotClock(RepeatedStep):
                         key = (snapshot.commit_user, snapshot.commit_identifier)
                         self._seen[key] = now * 1000
                         self._order.append((now, snapshot.commit_user))
-            if latest > last and self._committed is not None:
+            if latest > last:
                 # An expired snapshot, or a failing store: the next snapshot shows the same rows.
                 with contextlib.suppress(StreamhouseError):
                     self._committed(table, latest, now)

@@ -29,6 +29,7 @@ _RATES_EVERY_S = 1.0
 _STYLE = "bold cyan"
 _BOARD_LINES, _OWN_LINES = 7, 4
 """The height of the smaller boards, and that of the panel without messages."""
+_MOST_MESSAGES = 5
 
 
 @dataclass
@@ -148,7 +149,7 @@ def wait_for_first_result(scenario: DemoScenario, check: Check) -> float:
     first = scenario.clock.first_after(0)
     if first is None:
         raise StreamhouseError(
-            f"the {scenario.result} is still empty after {FIRST_RESULT_S:.0f} s; see {scenario.log}"
+            f"{scenario.boards[0]} is still empty after {FIRST_RESULT_S:.0f} s; see {scenario.log}"
         )
     return first
 
@@ -348,7 +349,7 @@ class LiveScreen:
 
     def _add_message(self, text: str) -> None:
         line = f"{time.strftime('%H:%M:%S')}  {text}"
-        self._messages = [*self._messages, line][-self._scenario.max_messages :]
+        self._messages = [*self._messages, line][-_MOST_MESSAGES:]
 
     def _frame(self) -> RenderableType:
         lines = [

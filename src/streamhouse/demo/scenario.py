@@ -20,6 +20,7 @@ from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.files import files_of
 
 _MARKER = ".streamhouse-demo"
@@ -27,8 +28,11 @@ _MARKER = ".streamhouse-demo"
 
 NO_END = 9_000_000_000_000_000_000
 """So many generated rows that they never end."""
-FIRST_SECONDS = 15.0
+_FIRST_SECONDS = 15.0
 """How long the freshness is not counted: the pipeline still starts."""
+_RECENT_COMMITS = 50
+_CATCH_UP_S = 300.0
+"""How long the pipeline may take to catch up at the end."""
 
 
 class DemoFolder:
@@ -200,8 +204,6 @@ class DemoScenario(ABC):
     """Of the live view."""
     starting: ClassVar[str]
     """What the demo waits for at its start."""
-    result: ClassVar[str]
-    """The name of the first result, in an error."""
     verification: ClassVar[str]
     """How the results are verified, in a progress message."""
     boards: ClassVar[tuple[str, ...]]
@@ -210,12 +212,8 @@ class DemoScenario(ABC):
     """What `count` counts."""
     measured: ClassVar[str]
     """From where to where the freshness is measured."""
-    max_messages: ClassVar[int]
     drained: ClassVar[bool] = False
     """Whether the live view drains the pipeline before it verifies the results."""
-    catch_up_s: ClassVar[float]
-    """How long the pipeline may take to catch up at the end."""
-    ages: Latencies
 
     def __init__(self, folder: Path, warehouse: str | None, scripts: Sequence[str]) -> None:
         self._own = DemoFolder(folder, warehouse)
@@ -223,6 +221,8 @@ class DemoScenario(ABC):
         self.log = self._own.log
         self.warehouse = Warehouse(self._own.warehouse)
         self.view = TableAddress(self.warehouse.options, self.boards[0])
+        self.ages = Latencies(_FIRST_SECONDS, _RECENT_COMMITS)
+        """The freshness of the first board."""
         self.servers = ExitStack()
         self.scripts = [self.folder / name for name in scripts]
         self.driver = Driver(self.scripts, self._own.run_arguments, self.log)
@@ -234,7 +234,7 @@ class DemoScenario(ABC):
         except BaseException:
             self.__exit__()
             raise
-        self.clock = self._begin_measuring()
+        self.clock = SnapshotClock(self.view, self._committed)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -249,9 +249,8 @@ class DemoScenario(ABC):
     def _prepare(self) -> None:
         """Start and fill the servers, and write the scripts."""
 
-    @abstractmethod
-    def _begin_measuring(self) -> SnapshotClock:
-        """Start the clock of the first board; sets `ages`, unless the constructor has."""
+    def _committed(self, board: Table, snapshot: int, at_s: float) -> None:  # noqa: B027 - optional
+        """Add to `ages` what a snapshot of the first board, readable at a time, has more."""
 
     def _close(self) -> None:  # noqa: B027 - optional
         """End what changes the sources."""
@@ -263,7 +262,7 @@ class DemoScenario(ABC):
     def drain(self, check: Check | None = None) -> None:
         """Run the pipeline once more, until it has caught up; `check` is called meanwhile."""
         self.driver.start("--until-caught-up")
-        self.driver.wait(self.catch_up_s, check)
+        self.driver.wait(_CATCH_UP_S, check)
 
     def raise_if_failed(self) -> None:
         """Raise the error of a process that has failed, or of the clock."""

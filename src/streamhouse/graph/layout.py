@@ -1,5 +1,6 @@
 """Places the boxes of a drawing in columns from left to right: few crossings, straight edges."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,7 +36,7 @@ Link = tuple[str, str]
 
 def place(boxes: Mapping[str, Box], links: Sequence[Link], column_gap: float = 56.0) -> Layout:
     """Place all boxes; every link goes from left to right, unless it closes a cycle."""
-    forward = _acyclic(list(boxes), links)
+    forward = _acyclic(links)
     ranks = _ranks(list(boxes), forward)
     columns, chains = _columns(boxes, forward, ranks)
     sizes = {
@@ -58,29 +59,20 @@ def place(boxes: Mapping[str, Box], links: Sequence[Link], column_gap: float = 5
     return Layout(known, paths, (lefts[-1] + widths[-1]) if columns else 0.0, bottom)
 
 
-def _acyclic(names: Sequence[str], links: Sequence[Link]) -> list[Link]:
+def _acyclic(links: Sequence[Link]) -> list[Link]:
     """The links, with those that close a cycle reversed, and without links of a node to itself."""
-    after: dict[str, list[str]] = {name: [] for name in names}
+    after: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for start, end in links:
-        if start != end:
-            after[start].append(end)
-    reversed_links: set[Link] = set()
-    state = dict.fromkeys(names, 0)
-
-    def visit(name: str) -> None:
-        state[name] = 1
-        for other in after[name]:
-            if state[other] == 1:
-                reversed_links.add((name, other))
-            elif state[other] == 0:
-                visit(other)
-        state[name] = 2
-
-    for name in names:
-        if state[name] == 0:
-            visit(name)
-    turned = [(b, a) if (a, b) in reversed_links else (a, b) for a, b in links if a != b]
-    return list(dict.fromkeys(turned))
+        reached, to_visit = set[str](), [end]
+        while to_visit:
+            name = to_visit.pop()
+            if name not in reached:
+                reached.add(name)
+                to_visit += after[name]
+        first, last = (end, start) if start in reached else (start, end)
+        if first != last:
+            after[first][last] = None
+    return [(start, end) for start, ends in after.items() for end in ends]
 
 
 def _ranks(names: Sequence[str], links: Sequence[Link]) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Renders a graph as a tree for the terminal: each table once, below it what reads it."""
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
@@ -22,38 +22,28 @@ class _TreeRenderer:
         self._drawn: set[str] = set()
 
     def render(self) -> RenderableType:
-        trees: list[RenderableType] = []
+        tree = Tree("", guide_style=_GUIDES, highlight=False, hide_root=True)
         fed = {edge.end for edge in self._graph.edges}
         roots = [node for node in self._graph.nodes if node.id not in fed]
         # After the roots only cycles are left, which have none.
         for node in [*roots, *self._graph.nodes]:
             if node.id not in self._drawn and any(self._out(node.id, "reads", "writes")):
-                trees.append(self._root(node))
+                self._add(tree, node)
         for node in self._graph.nodes:
             if node.id not in self._drawn:
-                trees.append(self._root(node))
-        return Group(*trees) if trees else Text("the script moves no rows", style="dim")
+                self._add(tree, node)
+        return tree if tree.children else Text("the script moves no rows", style="dim")
 
-    def _root(self, node: TableNode | QueryNode) -> Tree:
-        tree = Tree("", guide_style=_GUIDES, highlight=False)
-        if isinstance(node, QueryNode):
+    def _add(self, tree: Tree, node: TableNode | QueryNode) -> None:
+        if isinstance(node, TableNode):
+            self._add_table(tree, node)
+        else:
             self._add_query(tree, node)
-            child = tree.children[0]
-            child.guide_style = _GUIDES
-            return child
-        tree.label = self._table_text(node)
-        self._below(tree, node)
-        return tree
 
     def _below(self, tree: Tree, table: TableNode) -> None:
         self._drawn.add(table.id)
         for edge in self._out(table.id, "reads"):
-            node = self._graph.node(edge.end)
-            assert not isinstance(node, TableNode) or node.kind == "view"
-            if isinstance(node, TableNode):
-                self._add_table(tree, node)
-            else:
-                self._add_query(tree, node)
+            self._add(tree, self._graph.node(edge.end))
 
     def _add_table(self, tree: Tree, table: TableNode) -> None:
         if table.id in self._drawn:

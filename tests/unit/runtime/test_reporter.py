@@ -17,7 +17,7 @@ from tests.unit.clock import Clock
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.service import Maintenance
-from streamhouse.runtime.monitoring.metrics import QueryMetrics
+from streamhouse.runtime.monitoring.metrics import CountedBatch, QueryMetrics
 from streamhouse.runtime.monitoring.process import Process, own
 from streamhouse.runtime.monitoring.reporter import AT_LEAST_EVERY_S, EVERY_S, Reporter
 from streamhouse.runtime.monitoring.status import Status, Statuses
@@ -108,12 +108,12 @@ def test_it_reports_its_queries(options: dict[str, str], query: OneQuery, clock:
     assert (first.name, first.state, first.restarts) == ("p", "running", 2)
     assert first.process == own()
     assert Statuses(options).masked_script("p") == "SELECT 1"
-    query.metrics.count_batch(100, 0.25)
+    query.metrics.count_batch(CountedBatch(100), 0.25)
     query.behind = Lag(seconds=1.23456, snapshots=2)
     clock.now += EVERY_S
     reporter.step()
     assert reported(options).queries[0].batches == 1
-    query.metrics.count_batch(100, 0.5)
+    query.metrics.count_batch(CountedBatch(100), 0.5)
     reporter.step()
     assert reported(options).queries[0].batches == 1, "told twice within a short time"
     clock.now += EVERY_S
@@ -172,7 +172,7 @@ def test_a_successful_end_is_reported(
 ) -> None:
     reporter = Reporter("", clock=clock)
     reporter.begin([query], tuple)
-    query.metrics.count_batch(7, 0.1)
+    query.metrics.count_batch(CountedBatch(7), 0.1)
     reporter.close()
     found = reported(options)
     assert (found.state, found.error, found.queries[0].rows) == ("stopped", None, 7)

@@ -13,7 +13,7 @@ import pytest
 
 from streamhouse.cli.run_output import JsonOutput, TextOutput, progress_text
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.monitoring.metrics import QueryMetrics
+from streamhouse.runtime.monitoring.metrics import CountedBatch, QueryMetrics
 from streamhouse.runtime.monitoring.run_reports import RunReports
 from streamhouse.runtime.monitoring.status import QueryStatus
 from streamhouse.runtime.query_description import QueryDescription
@@ -73,7 +73,7 @@ def test_progress_is_reported_every_ten_seconds_from_the_start_of_the_queries() 
     for step in range(250):
         now = 105.0 + step / 10
         reports.step()
-    query.metrics.count_batch(3000, 0.1)
+    query.metrics.count_batch(CountedBatch(3000), 0.1)
     reports.end("caught up")
     assert [(what, seconds) for what, seconds, _ in listener.said] == [
         ("starting", 0),

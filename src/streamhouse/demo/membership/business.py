@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,8 @@ _HOUR_MS = 3_600_000
 _DAYS = 4
 _OPEN_DAYS = 1
 _DESK_RATE = 10
+"""How many orders the desk takes per second, at most half of all changes: otherwise a slow business
+would have no other ones."""
 # How many of 100 steps are of which kind; the rest are new orders.
 _STEPS = (("correct", 24), ("move", 10), ("late", 10), ("cancel", 8), ("together", 2), ("level", 2))
 
@@ -173,32 +174,6 @@ def time_text(at_ms: float) -> str:
     return f"{timestamp:%Y-%m-%d %H:%M:%S}.{timestamp.microsecond // 1000:03d}"
 
 
-class ChangePace:
-    """Decides at a rate of changes per second whether an order of the desk or another step is due.
-
-    The desk takes ten orders a second, or half of all changes if that is fewer; otherwise a slow
-    business would have no other changes.
-    """
-
-    def __init__(self, changes_per_second: int) -> None:
-        self._rate = changes_per_second
-        self._desk_rate = min(_DESK_RATE, changes_per_second / 2)
-        self._desk = self._done = 0
-
-    def desk_is_due(self, passed_s: float) -> bool:
-        """Whether an order of the desk is due, `passed_s` after the start."""
-        return passed_s * self._desk_rate > self._desk
-
-    def step_is_due(self, passed_s: float) -> bool:
-        """Whether another step is due, if no order of the desk is."""
-        return self._done < passed_s * self._rate
-
-    def count(self, changes: int, desk: bool) -> None:
-        """Count the changes of a committed step."""
-        self._desk += desk
-        self._done += changes
-
-
 class Business:
     """Executes the steps in a MariaDB, at a rate of changes per second, in a thread of its own.
 
@@ -207,12 +182,11 @@ class Business:
 
     def __init__(self, mariadb: MariaDB, changes_per_second: int, seed: int = 1) -> None:
         self._mariadb = mariadb
-        self._rate = changes_per_second
+        self._rate, self._desk_rate = changes_per_second, min(_DESK_RATE, changes_per_second / 2)
         now = int(time.time() * 1000)
         # A step has about 1.15 changes.
         self.steps = Steps(seed, now, 1150 / changes_per_second)
         self.changes = 0
-        self.kinds: Counter[str] = Counter()
         self.desk_ms: list[float] = []
         self._thread: RepeatedStep | None = None
 
@@ -246,20 +220,20 @@ class Business:
 
     def _commits(self) -> Iterator[float]:
         """Commit one step after another; yields the pause before the next one (s)."""
-        started, pace = time.monotonic(), ChangePace(self._rate)
+        started = time.monotonic()
         with self._mariadb.connect(DATABASE, multi_statements=True) as connection:
             while True:
                 passed, pause_s = time.monotonic() - started, 0.0
-                if pace.desk_is_due(passed):
-                    pace.count(self._commit(connection, self.steps.desk()), desk=True)
+                if len(self.desk_ms) < passed * self._desk_rate:
+                    self._commit(connection, self.steps.desk())
                     self.desk_ms.append(time.time() * 1000)
-                elif pace.step_is_due(passed):
-                    pace.count(self._commit(connection, self.steps.next()), desk=False)
+                elif self.changes < passed * self._rate:
+                    self._commit(connection, self.steps.next())
                 else:
                     pause_s = 0.002
                 yield pause_s
 
-    def _commit(self, connection: pymysql.Connection[Any], step: BusinessStep) -> int:
+    def _commit(self, connection: pymysql.Connection[Any], step: BusinessStep) -> None:
         with connection.cursor() as cursor:
             parts = [
                 cursor.mogrify(statement.sql, statement.parameters) for statement in step.statements
@@ -269,5 +243,3 @@ class Business:
             while cursor.nextset():
                 pass
         self.changes += step.changes
-        self.kinds[step.kind] += 1
-        return step.changes

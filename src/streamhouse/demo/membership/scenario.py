@@ -14,11 +14,10 @@ import pyarrow as pa
 
 from streamhouse.background import wait_until
 from streamhouse.demo.driver import Check
-from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.demo.membership.business import ACTOR, DATABASE, DESK, Business, time_text
 from streamhouse.demo.membership.expected_results import EXPECTED, compare, count_orders
-from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
+from streamhouse.demo.scenario import DemoScenario, ScriptedSteps, equality
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.audit.audit import audit
@@ -30,9 +29,6 @@ _PORT = "'port' = '3306'"
 _SHOWN_S = 30.0
 """How long the board may take to show the last orders."""
 _FIRST_ORDERS = 5_000
-
-
-_RECENT_COMMITS = 50
 _OF_DESK = {"method": "equal", "field": "agent_id", "literals": [DESK]}
 _FIRST_S, _PAUSE_S = 15.0, 4.0
 _ORDER, _OTHER = 9_000_000_001, 9_000_000_002
@@ -50,14 +46,11 @@ class Membership(DemoScenario):
 
     title = "membership, live"
     starting = "starting Spark and the four layers"
-    result = "board"
     verification = "recomputing all results from ODS and from MySQL"
     boards = (SPRINT_BOARD, MEMBER_BOARD)
     counted = "changes in MySQL"
     measured = "MySQL to board"
-    max_messages = 5
     drained = True
-    catch_up_s = 300.0
 
     def __init__(
         self,
@@ -69,7 +62,6 @@ class Membership(DemoScenario):
         super().__init__(folder, warehouse, LAYERS)
         self.mariadb = MariaDB(self.folder / "mariadb")
         self.business = Business(self.mariadb, changes_per_second, seed)
-        self.ages = Latencies(FIRST_SECONDS, _RECENT_COMMITS)
         self._displayed = 0
 
     def _prepare(self) -> None:
@@ -79,11 +71,8 @@ class Membership(DemoScenario):
             text = (Path(__file__).parent / path.name).read_text()
             path.write_text(text.replace(_PORT, f"'port' = '{self.mariadb.port}'"))
 
-    def _begin_measuring(self) -> SnapshotClock:
-        return SnapshotClock(self.view, self._committed)
-
     def _committed(self, board: Table, snapshot: int, at_s: float) -> None:
-        """Measure the orders that a snapshot, which could be read at a time, has more."""
+        """Measure the orders that a snapshot has more."""
         for batch in board.read(["agent_id", "orders"], snapshot=snapshot, filter=_OF_DESK):
             for row in batch.to_pylist():
                 if row["agent_id"] == DESK:

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.demo.driver import Check
-from streamhouse.demo.latency import Latencies, SnapshotClock
-from streamhouse.demo.scenario import FIRST_SECONDS, NO_END, DemoScenario, ScriptedSteps, equality
+from streamhouse.demo.scenario import NO_END, DemoScenario, ScriptedSteps, equality
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.audit.audit import audit
@@ -18,7 +17,6 @@ from streamhouse.runtime.audit.audit import audit
 VIEWS = ("nexmark.category_prices", "nexmark.highest_bids", "nexmark.new_sellers")
 TABLES = ("nexmark.person", "nexmark.auction", "nexmark.bid")
 _SCRIPT = "nexmark.sql"
-_RECENT_COMMITS = 50
 _LAST_BID = "last_bid"
 _TICK_MS = 10.0
 
@@ -28,39 +26,32 @@ class Nexmark(DemoScenario):
 
     title = "auctions of Nexmark, live"
     starting = "starting Spark and the views"
-    result = "view"
     verification = "recomputing the views from all events"
     boards = (VIEWS[0], VIEWS[2])
     counted = "events"
     measured = "bid to view"
-    max_messages = 3
-    catch_up_s = 180.0
 
     def __init__(self, folder: Path, events_per_second: int, warehouse: str | None = None) -> None:
         super().__init__(folder, warehouse, (_SCRIPT,))
         self._events_per_second = events_per_second
         self._seen_to_ms: float | None = None
-        self.ages = Latencies(FIRST_SECONDS, _RECENT_COMMITS)
 
     def _prepare(self) -> None:
         self._write_script(NO_END)
 
-    def _begin_measuring(self) -> SnapshotClock:
-        return SnapshotClock(self.view, self._committed)
-
-    def _committed(self, table: Table, number: int, seen_s: float) -> None:
+    def _committed(self, board: Table, snapshot: int, at_s: float) -> None:
         """Add the ages of the bids that a snapshot of the first view is the first to include.
 
         Bids arrive at a steady rate, so each 10 ms between the last bids of two snapshots counts.
         """
-        found = [pc.max(batch.column(_LAST_BID)) for batch in table.read([_LAST_BID], number)]
+        found = [pc.max(batch.column(_LAST_BID)) for batch in board.read([_LAST_BID], snapshot)]
         times = [value.cast(pa.timestamp("ms")).value for value in found if value.is_valid]
         newest, before = max(times, default=None), self._seen_to_ms
         if newest is None:
             return
         self._seen_to_ms = newest
         if before is not None and newest > before:
-            self.ages.add(np.arange(newest, before, -_TICK_MS), seen_s * 1000)
+            self.ages.add(np.arange(newest, before, -_TICK_MS), at_s * 1000)
 
     def introduction(self) -> str:
         """What the demo runs."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamhouse.demo.driver import Check
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.demo.scenario import FIRST_SECONDS, NO_END, DemoScenario, ScriptedSteps, equality
+from streamhouse.demo.scenario import NO_END, DemoScenario, ScriptedSteps, equality
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.recompute import Recomputation
@@ -55,13 +55,10 @@ class Scenario(DemoScenario):
 
     title = "revenue per country, live"
     starting = "starting Spark and the queries"
-    result = "view"
     verification = "recomputing the view from its orders"
     boards = (VIEW,)
     counted = "orders"
     measured = "order to view"
-    max_messages = 4
-    catch_up_s = 180.0
 
     def __init__(
         self,
@@ -74,6 +71,7 @@ class Scenario(DemoScenario):
         self.orders_per_second = orders_per_second
         self.mariadb = MariaDB(self.folder / "mariadb")
         self._filled = False
+        self._freshness = Freshness(self.view, self.ages)
         self.kafka: KafkaOrders | None = None
         if with_kafka:
             from streamhouse.demo.kafka.broker import KafkaOrders
@@ -85,12 +83,6 @@ class Scenario(DemoScenario):
         self.mariadb.execute(*_MYSQL)
         if self.kafka is not None:
             self.kafka.open()
-
-    def _begin_measuring(self) -> SnapshotClock:
-        clock = SnapshotClock(self.view)
-        self.freshness = Freshness(self.view, clock, FIRST_SECONDS)
-        self.ages = self.freshness.ages
-        return clock
 
     def _close(self) -> None:
         if self.kafka is not None:
@@ -122,7 +114,7 @@ class Scenario(DemoScenario):
 
     def update_ages(self) -> None:
         """Add what the lineage of the view has by now."""
-        self.freshness.update()
+        self._freshness.update(self.clock)
 
     def begin(self, seconds: float | None) -> RevenueChanges:
         """The scripted changes of a run of so many seconds."""
@@ -139,7 +131,6 @@ class Scenario(DemoScenario):
 
     def verdict(self) -> list[str]:
         """Whether the view is what its orders give."""
-        self.freshness.update()
         result = self.audit()
         return [
             f"audit: the view is {equality(result.equal)} to a batch recomputation from "
@@ -156,16 +147,16 @@ class Scenario(DemoScenario):
 
     def report(self, changes: ScriptedSteps) -> dict[str, Any]:
         """The demo's own part of what `streamhouse demo --json` prints."""
-        self.freshness.update()
+        self.update_ages()
         result = self.audit()
         return {
             "orders": self.rows(ORDERS),
-            "matched": self.freshness.rows,
+            "matched": self._freshness.rows,
             "unmatched": self.rows(UNMATCHED),
             "equal": result.equal,
             "proved_from_snapshot": result.from_snapshot,
             "merge_ok": changes.succeeded,
-            "freshness_ms": self.freshness.ages.percentiles(),
+            "freshness_ms": self.ages.percentiles(),
             **({} if self.kafka is None else {"produced": self.kafka.produced}),
         }
 
@@ -195,19 +186,18 @@ class Scenario(DemoScenario):
         return path
 
 
-_RECENT_BATCHES = 20
 _TIME = "order_time"
 """The column with the time at which an order was made (UTC)."""
 
 
 class Freshness:
-    """The ages of orders when the view shows them, from its lineage and a `SnapshotClock`.
+    """Adds the ages of orders when the view shows them, from its lineage and a `SnapshotClock`.
 
-    Orders that waited for their lookup count when they are joined; `skip_s`: see `Latencies`.
+    Orders that waited for their lookup count when they are joined.
     """
 
-    def __init__(self, address: TableAddress, clock: SnapshotClock, skip_s: float) -> None:
-        self._clock = clock
+    def __init__(self, address: TableAddress, ages: Latencies) -> None:
+        self._ages = ages
         self._lineage = address.auxiliary_table(SUFFIX)
         self._definitions: dict[str, str] = {}
         self._recorded = RecordedBatches(address, (), self._definitions)
@@ -215,9 +205,8 @@ class Freshness:
         self._past: dict[str, Recomputation] = {}
         self.rows = 0
         """How many rows the view includes according to its lineage; each has been recomputed."""
-        self.ages = Latencies(skip_s, _RECENT_BATCHES)
 
-    def update(self) -> None:
+    def update(self, clock: SnapshotClock) -> None:
         """Add the lineage's new batches."""
         rows = read_lineage(self._lineage)
         self._definitions.update(
@@ -228,17 +217,17 @@ class Freshness:
             if row["batch_id"] > self._done.get(row["query_id"], -1):
                 fresh.setdefault(row["query_id"], []).append(Batch.of(row))
         for user, batches in fresh.items():
-            self._add(user, batches)
+            self._add(clock, user, batches)
 
-    def _add(self, user: str, batches: list[Batch]) -> None:
+    def _add(self, clock: SnapshotClock, user: str, batches: list[Batch]) -> None:
         past = self._past.setdefault(user, Recomputation(self._recorded))
         for step in past.steps(batches, grouped=False):
             self._done[user] = step.last.number
             self.rows += step.hits.num_rows
-            seen = self._clock.seen_ms(user, step.last.number)
+            seen = clock.seen_ms(user, step.last.number)
             if seen is not None and step.hits.num_rows:
                 times = step.hits.column(_TIME).cast(pa.timestamp("ms")).cast(pa.int64())
-                self.ages.add(times.to_numpy().astype(np.float64), seen)
+                self._ages.add(times.to_numpy().astype(np.float64), seen)
 
 
 class RevenueChanges(ScriptedSteps):

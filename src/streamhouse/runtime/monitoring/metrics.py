@@ -1,21 +1,16 @@
 """Metrics of a running query: batches, rows and rows per second, and its commits."""
 
-import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from streamhouse.paimon.storage.data_files import NewFiles
 
 WINDOW_S = 10.0
 """The sliding window, in seconds, over which rows per second are computed."""
-VARIABLE = "STREAMHOUSE_COMMIT_TIMES"
-"""Names a file to which each commit of a batch appends a line: its end (epoch ms), the table, and
-its duration (ms) including the wait for the table's commit lock."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +39,23 @@ class Commit:
             len({(table, message.partition) for table, message in added}),
             len({(table, *message.bucket_id) for table, message in added}),
         )
+
+
+@dataclass(frozen=True)
+class CountedBatch:
+    """What metrics and waits for compaction need of a committed batch.
+
+    `bad` records were left out, `late` rows came after their windows were closed. `changes`: rows
+    by row kind, those of a snapshot aside; None: not known. `commit`: None if it had no rows.
+    `files`: at most how many level-0 files it added to a bucket of each table.
+    """
+
+    rows: int
+    changes: Mapping[str, int] | None = None
+    commit: Commit | None = None
+    files: Mapping[str, int] = field(default_factory=dict)
+    bad: int = 0
+    late: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,21 +105,12 @@ class QueryMetrics:
         with self._lock:
             self._began = self._clock()
 
-    def count_batch(
-        self,
-        rows: int,
-        took_s: float,
-        bad: int = 0,
-        changes: Mapping[str, int] | None = None,
-        commit: Commit | None = None,
-        late: int = 0,
-    ) -> None:
-        """Count a committed batch of `rows` rows and `bad` records that took `took_s` seconds.
+    def count_batch(self, batch: CountedBatch, took_s: float) -> None:
+        """Count a committed batch that took `took_s` seconds.
 
-        `changes`: rows by row kind, those of a snapshot aside; None: not known, so that all are
-        unknown from now on. `commit`: None if it had no rows.
+        Once the changes of a batch are not known, all are unknown from then on.
         """
-        now = self._clock()
+        now, changes = self._clock(), batch.changes
         with self._lock:
             if changes is None or self._changes is None:
                 self._changes = None
@@ -120,16 +123,16 @@ class QueryMetrics:
             self._counts = replace(
                 counts,
                 batches=counts.batches + 1,
-                rows=counts.rows + rows,
+                rows=counts.rows + batch.rows,
                 last_batch_ms=ended,
                 took_ms=round(took_s * 1000, 1),
-                last_rows_ms=ended if rows else counts.last_rows_ms,
-                bad_records=counts.bad_records + bad,
-                late_rows=counts.late_rows + late,
-                commit=commit or counts.commit,
+                last_rows_ms=ended if batch.rows else counts.last_rows_ms,
+                bad_records=counts.bad_records + batch.bad,
+                late_rows=counts.late_rows + batch.late,
+                commit=batch.commit or counts.commit,
                 view_rows=view_rows,
             )
-            self._recent.append((now, rows))
+            self._recent.append((now, batch.rows))
             self._forget(now)
 
     def read(self) -> QueryCounts:
@@ -152,17 +155,3 @@ class QueryMetrics:
     def _forget(self, now: float) -> None:
         while self._recent and self._recent[0][0] <= now - WINDOW_S:
             self._recent.popleft()
-
-
-@contextmanager
-def timed(table: str, took_ms: list[float] | None = None) -> Iterator[None]:
-    """Measure a commit to a table; its duration is appended to `took_ms`."""
-    path = os.environ.get(VARIABLE)
-    started = time.monotonic()
-    yield
-    took = (time.monotonic() - started) * 1000
-    if took_ms is not None:
-        took_ms.append(took)
-    if path:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(f"{time.time() * 1000:.0f} {table} {took:.1f}\n")

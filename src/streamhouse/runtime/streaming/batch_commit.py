@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,9 +17,9 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import reached
-from streamhouse.runtime.monitoring.metrics import Commit, timed
+from streamhouse.runtime.monitoring.metrics import Commit
 from streamhouse.runtime.state.lineage import BatchRecord
-from streamhouse.runtime.streaming.tasks.task_results import message_of
+from streamhouse.runtime.streaming.tasks.task_protocol import message_of
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
@@ -131,31 +131,29 @@ class BatchCommitter:
     def commit(self, frame: DataFrame) -> TaskResults | None:
         """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""
         results: TaskResults | None = None
-        took_ms: list[float] = []
-        with ExitStack() as timing:
+        began = 0.0
 
-            def write() -> WrittenBatch | None:
-                nonlocal results
-                results = self._write(frame)
-                if results is None:
-                    return None
-                timing.enter_context(timed(self._target, took_ms))
-                return WrittenBatch(results.number, results.messages.get(self._target, []))
+        def write() -> WrittenBatch | None:
+            nonlocal results, began
+            results = self._write(frame)
+            began = time.monotonic()
+            if results is None:
+                return None
+            return WrittenBatch(results.number, results.messages.get(self._target, []))
 
-            def discard() -> None:
-                timing.close()
-                for identifier, committer in self._auxiliary_tables.items():
-                    # A batch that runs again reads the journal of lookups.
-                    if identifier != self._journal and results is not None:
-                        committer.abort(results.messages.get(identifier, []))
+        def discard() -> None:
+            for identifier, committer in self._auxiliary_tables.items():
+                # A batch that runs again reads the journal of lookups.
+                if identifier != self._journal and results is not None:
+                    committer.abort(results.messages.get(identifier, []))
 
-            made = self._sink.commit(write, discard)
+        made = self._sink.commit(write, discard)
         if results is None:
             return None
         commit = None
-        if made and took_ms and self._sink.table is not None:
+        if made and self._sink.table is not None:
             own = {self._target: results.messages.get(self._target, [])}
-            commit = Commit.of(own, took_ms[-1])
+            commit = Commit.of(own, (time.monotonic() - began) * 1000)
         self._commit_auxiliary_tables(results)
         return replace(results, commit=commit, earlier=not made)
 
@@ -167,8 +165,7 @@ class BatchCommitter:
                 continue
             own = results.messages.get(identifier, [])
             if own:
-                with timed(identifier):
-                    committer.commit(results.number, own)
+                committer.commit(results.number, own)
             reached(f"{identifier.rpartition('__')[2]}-committed", results.number, self._target)
         attempts = results.attempts
         if attempts is not None:
@@ -192,8 +189,7 @@ class BatchCommitter:
             reached("batch-written", results.number, self._target)
             if self._journal is not None:
                 # The batch reads it if it runs again.
-                with timed(self._journal):
-                    journal = self._auxiliary_tables[self._journal]
-                    journal.commit(results.number, results.messages.get(self._journal, []))
+                journal = self._auxiliary_tables[self._journal]
+                journal.commit(results.number, results.messages.get(self._journal, []))
                 reached("looked_up-committed", results.number, self._target)
         return results

@@ -13,6 +13,7 @@ from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.storage.object_store.store_retries import retried
+from streamhouse.runtime.monitoring.metrics import CountedBatch
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
@@ -25,10 +26,10 @@ from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResults
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import report_loaded
-from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.query import JobQuery, acquired
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
 from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
-from streamhouse.runtime.streaming.tasks.row_files import RowFiles
+from streamhouse.runtime.streaming.tasks.task_protocol import RowFiles
 from streamhouse.runtime.streaming.watermark import note_found
 from streamhouse.state.manifest import Manifest
 from streamhouse.state.segment import SegmentFile

@@ -2,9 +2,8 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Backpressure
-from streamhouse.runtime.monitoring.metrics import Commit, QueryMetrics
+from streamhouse.runtime.monitoring.metrics import CountedBatch, QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription, QueryProgress
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.checkpoint import Checkpoint
@@ -30,22 +29,6 @@ class QueryFailed(Exception):
         super().__init__(text)
         self.query = query
         """The `part` of the failed query's description."""
-
-
-@dataclass(frozen=True)
-class CountedBatch:
-    """What metrics and waits for compaction need of a committed batch.
-
-    `rows`, `bad`, `late`, `changes` and `commit`: see `QueryMetrics.count_batch`. `files`: at most
-    how many level-0 files it added to a bucket of each table.
-    """
-
-    rows: int
-    changes: Mapping[str, int] | None
-    commit: Commit | None
-    files: Mapping[str, int]
-    bad: int = 0
-    late: int = 0
 
 
 @contextmanager
@@ -161,10 +144,7 @@ class JobQuery(ABC):
         batch = self.commit(frame)
         if batch is None:
             return
-        took_s = time.monotonic() - began
-        self.metrics.count_batch(
-            batch.rows, took_s, batch.bad, batch.changes, batch.commit, batch.late
-        )
+        self.metrics.count_batch(batch, time.monotonic() - began)
         if self.pressure is not None:
             for table, count in batch.files.items():
                 self.pressure.added(table, count)

@@ -52,7 +52,7 @@ RESULT_TYPE = StructType(
         StructField("block", BinaryType()),
     ]
 )
-"""Commit messages and reports; see `task_results.RESULT`. It is not a DDL text: a new JVM takes
+"""Commit messages and reports; see `task_protocol.RESULT`. It is not a DDL text: a new JVM takes
 0.15 s of processor time to parse its first one."""
 _WARM_TASKS = 2
 _IDLE_WAIT_S = 0.25

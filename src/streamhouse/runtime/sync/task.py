@@ -27,7 +27,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.mysql.values.types import errors_of
-from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
+from streamhouse.runtime.streaming.tasks.task_protocol import TaskAttempt, results, written
 from streamhouse.runtime.sync.mapping.computed_columns import TargetRows
 from streamhouse.runtime.sync.reload import kept_columns, reloaded
 from streamhouse.runtime.sync.spec import SyncSpec, SyncTaskInput

@@ -13,6 +13,7 @@ from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
+from streamhouse.runtime.monitoring.metrics import CountedBatch
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.batch_logs import next_batch, note
 from streamhouse.runtime.state.checkpoint import Checkpoint, LastCommit
@@ -21,7 +22,7 @@ from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.state.table_writers import has_rows
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
-from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.query import JobQuery, acquired
 from streamhouse.runtime.streaming.spark_data_source import RESULT_TYPE
 from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.planner import OPEN_SINCE, ViewPlanner

@@ -18,7 +18,7 @@ from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.runtime.query_operator import ROW, QueryOperator
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.tasks.task_results import RESULT
+from streamhouse.runtime.streaming.tasks.task_protocol import RESULT
 from streamhouse.source import Offset, Source
 
 WHOLE = "whole"

@@ -23,8 +23,7 @@ from streamhouse.operators.trees.recompute import MEMORY, started
 from streamhouse.operators.trees.stages import Stage
 from streamhouse.operators.trees.view_changes import view_changes
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.streaming.tasks.row_files import from_ipc, to_ipc
-from streamhouse.runtime.streaming.tasks.task_results import RESULT
+from streamhouse.runtime.streaming.tasks.task_protocol import RESULT, from_ipc, to_ipc
 from streamhouse.runtime.views.incremental import Changes, keeps_updates
 from streamhouse.runtime.views.inputs import ViewInputs
 from streamhouse.runtime.views.spec import ViewSpec
