@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.paimon.catalog.immutable_options import check_option
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
@@ -38,7 +39,6 @@ from streamhouse.sql.schema_changes import (
 from streamhouse.sql.types import base, parts
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.immutable_options import AlterableTable
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
 NOT_NULL_OPTION = "alter-column-null-to-not-null.disabled"
@@ -63,7 +63,7 @@ def alter_table(
 
 
 def checked_changes(
-    table: AlterableTable, changes: Sequence[SchemaChange]
+    table: Table, changes: Sequence[SchemaChange]
 ) -> tuple[list[Any], list[SetDefault]]:
     """The changes as pypaimon's objects, and those of defaults, which it does not support.
 
@@ -114,7 +114,7 @@ def _with_current_option(change: SchemaChange) -> SchemaChange:
 class _Draft:
     """The columns and options after the changes so far, and these changes as pypaimon's objects."""
 
-    def __init__(self, table: AlterableTable) -> None:
+    def __init__(self, table: Table) -> None:
         from pypaimon.schema.schema_change import Move, SchemaChange
 
         self._table = table

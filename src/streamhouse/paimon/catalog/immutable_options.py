@@ -1,22 +1,14 @@
 """Table options that cannot be changed after creation, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
 from streamhouse.errors import OptionError
 from streamhouse.options import by_key, table_of
 from streamhouse.paimon.read.rust_core import ignored_deletes
 from streamhouse.paimon.read.rust_core.lookup_merge import has_levels, newest_level_counts
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.option_columns import split_names
 from streamhouse.paimon.schema.options.table_options import FIELD, value_type
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.draft_table import DraftTable
-    from streamhouse.paimon.read.table import Table
-
-    AlterableTable: TypeAlias = Table | DraftTable
 
 _TABLE = table_of(__package__, "immutable_options.toml")
 NEVER: Mapping[str, str] = _TABLE["never"]
@@ -25,7 +17,7 @@ ONCE_FILLED = by_key(_TABLE["once_filled"])
 
 
 def check_option(
-    table: AlterableTable,
+    table: Table,
     options: Mapping[str, str],
     key: str,
     value: str | None,
@@ -90,7 +82,7 @@ def merged_columns(key: str, old: str | None, new: str | None) -> Sequence[str]:
     return sorted({*split_names(old)} ^ {*split_names(new)})
 
 
-def _check_columns(table: AlterableTable, key: str, columns: Sequence[str]) -> None:
+def _check_columns(table: Table, key: str, columns: Sequence[str]) -> None:
     """Raise `OptionError` if readers would merge the stored values of columns differently."""
     if key.endswith(".ignore-retract") and not ignored_deletes.deleted_rows(table.splits()):
         return
@@ -101,7 +93,7 @@ def _check_columns(table: AlterableTable, key: str, columns: Sequence[str]) -> N
         )
 
 
-def _check_deletes(table: AlterableTable, new: Mapping[str, str]) -> None:
+def _check_deletes(table: Table, new: Mapping[str, str]) -> None:
     """Raise `OptionError` if ignoring deletes would bring back rows that have been deleted."""
     if ignored_deletes.ignores_deletes(new, table.primary_key):
         if ignored_deletes.deleted_rows(table.splits()):
@@ -112,7 +104,7 @@ def _check_deletes(table: AlterableTable, new: Mapping[str, str]) -> None:
             )
 
 
-def _check_levels(table: AlterableTable, new: Mapping[str, str], old: Mapping[str, str]) -> None:
+def _check_levels(table: Table, new: Mapping[str, str], old: Mapping[str, str]) -> None:
     """Raise `OptionError` if a table with several levels would then be merged differently.
 
     With lookup compaction, each level holds a key's whole value; otherwise, parts of it.
