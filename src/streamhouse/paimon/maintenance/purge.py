@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.java.bucket_compaction import commit, compacted
@@ -14,28 +14,11 @@ _UNSET = ("compaction.optimization-interval",)
 
 
 class Purge:
-    """Full compactions of the buckets that have level-0 files.
+    """Full compactions of the buckets of a table that have level-0 files."""
 
-    They run in `sidecar`, or else in a new one, whose JVM ends with the `with` block.
-    """
-
-    def __init__(
-        self,
-        warehouse_options: Mapping[str, str],
-        identifier: str,
-        sidecar: Sidecar | None = None,
-    ) -> None:
-        self._identifier = identifier
-        self._sidecar = sidecar or Sidecar(warehouse_options)
-        self._owns_sidecar = sidecar is None
+    def __init__(self, sidecar: Sidecar, identifier: str) -> None:
+        self._sidecar, self._identifier = sidecar, identifier
         self._started = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._owns_sidecar:
-            self._sidecar.close()
 
     def start(self) -> None:
         """Start the JVM and compact what is there, so that little is left to do under the lock.

@@ -37,7 +37,11 @@ from streamhouse.runtime.batch.row_kinds import (
     remaining,
 )
 from streamhouse.runtime.batch.scans import scan_of
-from streamhouse.runtime.batch.wait_for_compaction import make_visible, write_iceberg_metadata
+from streamhouse.runtime.batch.wait_for_compaction import (
+    java_core,
+    make_visible,
+    write_iceberg_metadata,
+)
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.dml_plan import analyze_dml
@@ -94,7 +98,8 @@ def execute(
     `TableError` and `CommitConflictError`; nothing is changed then.
     """
     address = _target(session, statement)
-    with Purge(address.warehouse, address.identifier, sidecar) as purge:
+    with java_core(address.warehouse, sidecar) as core:
+        purge = Purge(core, address.identifier)
         unfinished_delete.finish(address, purge)
         remove_dead_attempts(address.open(), _committer(address, CHANGE_USER))
 
@@ -105,8 +110,8 @@ def execute(
 
         result, compacted = with_retries(address.open(), attempted)
         if result.inserted and not compacted:
-            make_visible(address, sidecar)
-        write_iceberg_metadata(address, sidecar)
+            make_visible(address, core)
+        write_iceberg_metadata(address, core)
         return result
 
 
