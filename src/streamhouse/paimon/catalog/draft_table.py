@@ -10,7 +10,7 @@ from pypaimon_rust.datafusion import Table as RustTable
 
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.options import is_secret
-from streamhouse.paimon.catalog.alter_table import checked_changes, schema_errors
+from streamhouse.paimon.catalog.alter_table import NOWHERE, drafted
 from streamhouse.paimon.catalog.catalog_client import new_schema
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration, checked_declaration
 from streamhouse.paimon.read.table import Table
@@ -20,7 +20,6 @@ from streamhouse.sql.schema_changes import SchemaChange
 
 _OF_THE_CATALOG = ("path", "owner", "type", "connector")
 """Options that a catalog adds to a table."""
-_NOWHERE = "/nonexistent-table-of-a-draft"
 
 
 def declared_table(identifier: str, declaration: TableDeclaration) -> Table:
@@ -33,32 +32,13 @@ def declared_table(identifier: str, declaration: TableDeclaration) -> Table:
     except ValueError as error:
         raise OptionError(f"table {identifier}: {error}") from error
     database, name = split_identifier(identifier)
-    rust = RustTable.from_resolved_schema(_NOWHERE, schema, database=database, table=name)
-    return Table(rust, database, name, {"warehouse": _NOWHERE}, json.loads(schema))
+    rust = RustTable.from_resolved_schema(NOWHERE, schema, database=database, table=name)
+    return Table(rust, database, name, {"warehouse": NOWHERE}, json.loads(schema))
 
 
 def altered(table: Table, changes: Sequence[SchemaChange]) -> Table:
     """A table after changes; raises the errors of `alter_table`. Defaults have no effect."""
-    from pypaimon.common.json_util import JSON
-    from pypaimon.filesystem.local_file_io import LocalFileIO
-    from pypaimon.schema.schema_manager import SchemaManager
-    from pypaimon.schema.table_schema import TableSchema
-
-    current = TableSchema.from_json(json.dumps(table.schema))
-
-    class InMemory(SchemaManager):  # type: ignore[misc]
-        """Applies changes as pypaimon does, and writes nothing."""
-
-        def latest(self) -> TableSchema:
-            return current
-
-        def commit(self, new_schema: TableSchema) -> bool:
-            return True
-
-    new_changes, _ = checked_changes(table, changes)
-    with schema_errors(table.identifier):
-        new = InMemory(LocalFileIO(_NOWHERE), _NOWHERE).commit_changes(new_changes)
-    return table.with_schema(json.loads(JSON.to_json(new)), {})
+    return drafted(table, changes)[0].table
 
 
 def renamed(table: Table, identifier: str) -> Table:

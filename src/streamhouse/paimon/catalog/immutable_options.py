@@ -16,23 +16,16 @@ _MERGED: str = _TABLE["merged"]
 ONCE_FILLED = by_key(_TABLE["once_filled"])
 
 
-def check_option(
-    table: Table,
-    options: Mapping[str, str],
-    key: str,
-    value: str | None,
-    filled: bool,
-    stored_names: Mapping[str, str],
-) -> None:
+def check_option(table: Table, key: str, value: str | None) -> None:
     """Raise `OptionError` if a table's option cannot be changed (`value` None: reset).
 
-    `filled` says that the table has a snapshot; some options can be changed until then.
-    `stored_names` are the names before the statement of columns that it has renamed.
+    Some options can be changed until the table has a snapshot.
     """
+    options = table.options
     old = options.get(key)
     if _effective(key, value) == _effective(key, old):
         return
-    where = f"table {table.identifier}"
+    where, filled = f"table {table.identifier}", table.latest_snapshot_id() is not None
     if key in NEVER:
         raise OptionError(f"{where}: option '{key}' cannot be changed: {NEVER[key]}; {_WORKAROUND}")
     if key in ONCE_FILLED and filled:
@@ -41,8 +34,7 @@ def check_option(
             f"{ONCE_FILLED[key]}; {_WORKAROUND}"
         )
     if filled:
-        columns = [stored_names.get(name, name) for name in merged_columns(key, old, value)]
-        _check_columns(table, key, columns)
+        _check_columns(table, key, merged_columns(key, old, value))
     if key == "deletion-vectors.enabled" and filled:
         if options.get("deletion-vectors.modifiable", "").lower() != "true":
             raise OptionError(
