@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java import class_archive, incomplete_snapshots
 from streamhouse.paimon.java.bucket_compaction import (
     commit,
@@ -24,7 +24,7 @@ from streamhouse.paimon.java.local_copy import compact_copy, merge_manifests_of_
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.unfinished_compactions import CompactionMarker
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.table_name import TableName, branch_root
+from streamhouse.paimon.schema.table_name import TableName, branch_root, split_identifier
 from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.storage.object_store.s3_client import core_options
@@ -222,9 +222,7 @@ class Sidecar:
 
     def table(self, name: str, dynamic: Mapping[str, str | None] | None = None) -> Any:
         """The Java table, with `dynamic` options."""
-        database, dot, table = name.partition(".")
-        if not dot or not table:
-            raise TableError(f"table '{name}': write the name as 'database.table'")
+        database, table = split_identifier(name)
         identifier = self.jvm.org.apache.paimon.catalog.Identifier.create(database, table)
         catalog, manifests = self._shared()
         java_table = catalog.getTable(identifier)
