@@ -202,7 +202,7 @@ class Sidecar:
             return
         process: JavaProcess | None = None
         try:
-            self._local.process = process = self._running()
+            self._local.process = process = self.start()
             yield
         except Py4JError as error:
             raise self._explained(table, error, process) from None
@@ -230,9 +230,14 @@ class Sidecar:
             java_table.setManifestCache(manifests)
         return java_table.copy(dict(dynamic)) if dynamic else java_table
 
-    def start(self) -> None:
-        """Start the JVM now, so that the first call need not wait for it."""
-        self._running()
+    def start(self) -> JavaProcess:
+        """Start the JVM unless it runs, so that the first call need not wait for it."""
+        with self._lock:
+            if self._process is not None and not self._process.alive:
+                self._close_process()
+            if self._process is None:
+                self._process = self._new_process()
+            return self._process
 
     def close(self, timeout_s: float = END_SECONDS) -> None:
         """End the JVM, and kill it after `timeout_s` seconds; a later call starts another."""
@@ -326,15 +331,7 @@ class Sidecar:
                 writer = self._open_writers.pop(next(iter(self._open_writers)))
         writer.close()
 
-    def _running(self) -> JavaProcess:
-        with self._lock:
-            if self._process is not None and not self._process.alive:
-                self._close_process()
-            if self._process is None:
-                self._process = self._start()
-            return self._process
-
-    def _start(self) -> JavaProcess:
+    def _new_process(self) -> JavaProcess:
         jars = classpath()
         java_options = (*self._java_options, *class_archive.java_options(jars))
         # The archive of classes, which was made without the last jar, still fits if that is added.

@@ -38,6 +38,7 @@ from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
+from streamhouse.sql.types import digits
 from streamhouse.sql.views.stored_view import shown_columns
 
 READ_BATCH_ROWS = 65_536
@@ -109,7 +110,12 @@ class Table:
             if field.get("defaultValue") is not None
         }
         self.nanosecond_columns = nanosecond_timestamps.nanosecond_columns(self.arrow_schema)
-        self.precisions = types.precisions({column.name: column.type for column in columns})
+        self.precisions = {
+            column.name: digits(column.type)
+            for column in columns
+            if column.type.startswith("TIMESTAMP")
+        }
+        """The fractional digits of each TIMESTAMP column."""
 
     def __repr__(self) -> str:
         return f"Table({self.identifier!r})"
