@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from streamhouse.paimon.java import core_connection
+from streamhouse.paimon.java import sidecar
 from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess
 
 _UNREAD = ("PYTEST_", "XDG_STATE_HOME")
@@ -93,5 +93,5 @@ def java_pool() -> Iterator[JavaPool]:
 @pytest.fixture(scope="module", autouse=True)
 def lent_java(java_pool: JavaPool) -> Iterator[None]:
     """Sidecars of this process take their JVMs from the pool."""
-    with patch.object(core_connection, "JavaProcess", java_pool.take):
+    with patch.object(sidecar, "JavaProcess", java_pool.take):
         yield

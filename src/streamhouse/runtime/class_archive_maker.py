@@ -49,7 +49,7 @@ def archives() -> dict[str, Path]:
 
     Fetches the jar of Paimon's Java core.
     """
-    from streamhouse.paimon.java.core_connection import classpath
+    from streamhouse.paimon.java.jars import classpath
 
     return {
         OUT_VARIABLE: archive_path(),

@@ -15,8 +15,7 @@ from typing import Any
 import pyarrow as pa
 from tests.java_reads import bound_method, for_each_row
 
-from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
-from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.source import ROW_KIND

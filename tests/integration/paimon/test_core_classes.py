@@ -8,8 +8,7 @@ import psutil
 import pytest
 
 from streamhouse.paimon.java import class_archive
-from streamhouse.paimon.java.core_connection import classpath
-from streamhouse.paimon.java.jars import JAR_VARIABLE, paimon_jar
+from streamhouse.paimon.java.jars import JAR_VARIABLE, classpath, paimon_jar
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.class_archive_maker import archives, make
 

@@ -19,8 +19,7 @@ from tests.integration.paimon import java_rows, typed_values
 
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
-from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.table_writer import writable
 from streamhouse.sql.plan import Column

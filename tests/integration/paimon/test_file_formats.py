@@ -13,8 +13,7 @@ from tests.integration.paimon.typed_values import TYPES, is_fine, normal, values
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
-from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.write.commit import TableCommitter

@@ -84,6 +84,7 @@ def test_alter_table_checks_the_same_rules(lake: str) -> None:
     execute(lake, TABLE.format("k", "", "'bucket' = '4'"))
     for change, message in (
         ("SET ('bucket' = '-2')", "postponed buckets"),
+        ("SET ('bucket' = 'two')", "'two'; write a number"),
         ("SET ('bucket-key' = 'v')", "not part of the primary key"),
         ("SET ('bucket' = '-1', 'bucket-key' = 'k')", "needs a fixed number"),
     ):

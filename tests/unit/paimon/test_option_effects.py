@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError, StreamhouseError
-from streamhouse.paimon.catalog.alter_table import checked_changes
+from streamhouse.paimon.catalog.alter_table import drafted
 from streamhouse.paimon.catalog.immutable_options import NEVER, ONCE_FILLED, merged_columns
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema import types
@@ -120,7 +120,7 @@ def test_no_option_changes_what_is_read_without_a_commit(tmp_path: Path, engine:
         for value in VALUES.get(kind, words):
             text = value.replace("<length>", "8")
             try:
-                checked_changes(table, [SetTableOption(key, text)])
+                drafted(table, [SetTableOption(key, text)])
             except StreamhouseError:
                 continue
             accepted[key] = text
@@ -167,7 +167,7 @@ def test_a_new_column_gets_its_merge_function(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="once rows have values of 'x'"):
         filled.set(**{"fields.x.aggregate-function": "max"})
     rename = RenameColumn(("x",), "y")
-    with pytest.raises(OptionError, match="once rows have values of 'x'"):
+    with pytest.raises(OptionError, match="once rows have values of 'y'"):
         change = SetTableOption("fields.y.aggregate-function", "max")
         filled.warehouse.alter_table("db.t", rename, change)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse import execute
-from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.dry_run import DraftSession, DraftWarehouse
@@ -66,6 +66,18 @@ def test_a_renamed_column_stays_in_the_primary_key(draft: DraftWarehouse) -> Non
     draft.create_table("d", "k", [Column("id", "INT", False), Column("n", "INT")], ("id",))
     draft.alter_table("d.k", RenameColumn(("id",), "key"))
     assert draft.readable("d.k").primary_key == ("key",)
+
+
+def test_an_altered_table_keeps_the_rows_that_decide_about_options(draft: DraftWarehouse) -> None:
+    execute(
+        draft.path,
+        "CREATE TABLE d.s (k INT PRIMARY KEY NOT ENFORCED, v BIGINT) WITH ("
+        "'merge-engine' = 'aggregation', 'fields.v.aggregate-function' = 'sum');"
+        "INSERT INTO d.s VALUES (1, 2);",
+    )
+    draft.alter_table("d.s", RenameColumn(("v",), "total"))
+    with pytest.raises(OptionError, match="once rows have values of 'total'"):
+        draft.alter_table("d.s", SetTableOption("fields.total.aggregate-function", "max"))
 
 
 COLUMNS = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.paimon.catalog.immutable_options import check_option
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
@@ -38,9 +40,10 @@ from streamhouse.sql.schema_changes import (
 from streamhouse.sql.types import base, parts
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.immutable_options import AlterableTable
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
+NOWHERE = "/nonexistent-table-of-a-draft"
+"""The location of a table that exists only in memory."""
 NOT_NULL_OPTION = "alter-column-null-to-not-null.disabled"
 
 
@@ -54,23 +57,21 @@ def alter_table(
     `SchemaChangeError` for a change that would lose values, `OptionError` for options.
     """
     with commit_lock(warehouse.table(identifier).location):
-        new_schema_changes, defaults = checked_changes(warehouse.table(identifier), changes)
-        if new_schema_changes:
-            with schema_errors(identifier):
-                catalog.alter_table(identifier, new_schema_changes, False)
+        draft, defaults = drafted(warehouse.table(identifier), changes)
+        if draft.pypaimon_changes:
+            with _schema_errors(identifier):
+                catalog.alter_table(identifier, draft.pypaimon_changes, False)
         if defaults:
             set_defaults(warehouse.options, identifier, defaults)
 
 
-def checked_changes(
-    table: AlterableTable, changes: Sequence[SchemaChange]
-) -> tuple[list[Any], list[SetDefault]]:
-    """The changes as pypaimon's objects, and those of defaults, which it does not support.
+def drafted(table: Table, changes: Sequence[SchemaChange]) -> tuple[Draft, list[SetDefault]]:
+    """The table after the changes but those of defaults, which pypaimon does not support.
 
     Raises the errors of `alter_table`.
     """
     defaults: list[SetDefault] = []
-    draft = _Draft(table)
+    draft = Draft(table)
     for change in changes:
         change = _with_current_option(change)
         if isinstance(change, SetDefault):
@@ -79,11 +80,11 @@ def checked_changes(
         else:
             draft.apply(change)
     draft.check()
-    return draft.pypaimon_changes, defaults
+    return draft, defaults
 
 
 @contextmanager
-def schema_errors(identifier: str) -> Iterator[None]:
+def _schema_errors(identifier: str) -> Iterator[None]:
     """Raise `SchemaChangeError` for a change that pypaimon refuses."""
     from pypaimon.catalog.catalog_exception import (
         ColumnAlreadyExistException,
@@ -111,21 +112,18 @@ def _with_current_option(change: SchemaChange) -> SchemaChange:
     return SetTableOption(key, value)
 
 
-class _Draft:
-    """The columns and options after the changes so far, and these changes as pypaimon's objects."""
+class Draft:
+    """The table after the changes so far, and these changes as pypaimon's objects."""
 
-    def __init__(self, table: AlterableTable) -> None:
+    def __init__(self, table: Table) -> None:
         from pypaimon.schema.schema_change import Move, SchemaChange
 
-        self._table = table
-        self._columns = {column.name: column for column in table.columns}
-        self._options = dict(table.options)
-        self._order = computed_columns.declared_names(table.columns, self._options)
-        self._primary_key = list(table.primary_key)
+        self._stored = self.table = table
+        """The altered table, in memory."""
+        self._order = computed_columns.declared_names(table.columns, table.options)
         self._schema_change, self._move_class = SchemaChange, Move
         self._has_snapshot = table.latest_snapshot_id() is not None
         self.where = f"table {table.identifier}"
-        self._renamed: dict[str, str] = {}
         self.pypaimon_changes: list[Any] = []
         self._before = self._definition()
 
@@ -151,22 +149,51 @@ class _Draft:
         """
         if not orc_values.implied_options(self._before.texts, self._before.options):
             texts = self._definition().texts
-            self._change_options(orc_values.implied_options(texts, self._options))
-        self._change_options(computed_columns.placed(self._options, self._order))
+            self._change_options(orc_values.implied_options(texts, self.table.options))
+        self._change_options(computed_columns.placed(self.table.options, self._order))
         check_schema(self._definition(), self._before)
 
     def _definition(self) -> DeclaredSchema:
-        columns = [(column.name, column.type) for column in self._columns.values()]
+        table = self.table
+        columns = [(column.name, column.type) for column in table.columns]
         return DeclaredSchema(
-            self.where, columns, self._primary_key, self._table.partition_keys, dict(self._options)
+            self.where, columns, table.primary_key, table.partition_keys, table.options
         )
+
+    @property
+    def _columns(self) -> dict[str, Column]:
+        return {column.name: column for column in self.table.columns}
+
+    def _change(self, *changes: Any) -> None:
+        """Apply all changes so far and these to the table in memory, as pypaimon's catalog will."""
+        from pypaimon.common.json_util import JSON
+        from pypaimon.filesystem.local_file_io import LocalFileIO
+        from pypaimon.schema.schema_manager import SchemaManager
+        from pypaimon.schema.table_schema import TableSchema
+
+        self.pypaimon_changes += changes
+        current = TableSchema.from_json(json.dumps(self._stored.schema))
+
+        class InMemory(SchemaManager):  # type: ignore[misc]
+            """Applies changes, and writes nothing."""
+
+            def latest(self) -> TableSchema:
+                return current
+
+            def commit(self, new_schema: TableSchema) -> bool:
+                return True
+
+        with _schema_errors(self.table.identifier):
+            new = InMemory(LocalFileIO(NOWHERE), NOWHERE).commit_changes(self.pypaimon_changes)
+        self.table = self._stored.with_schema(json.loads(JSON.to_json(new)), {})
 
     def column(self, path: Name) -> Column:
         """The top-level column of a path; `TableError` with the nearest name if it is missing."""
-        if path[0] not in self._columns:
-            hint = nearest(path[0], self._columns)
+        columns = self._columns
+        if path[0] not in columns:
+            hint = nearest(path[0], columns)
             raise TableError(f"{self.where} has no column '{path[0]}'; {hint}")
-        return self._columns[path[0]]
+        return columns[path[0]]
 
     def _check_name_is_free(self, name: str) -> None:
         if name in self._order:
@@ -186,7 +213,7 @@ class _Draft:
                 "rows have no value for it; leave out NOT NULL"
             )
         move = None if change.position is None else self._move_to(column.name, change.position)
-        self.pypaimon_changes.append(
+        self._change(
             self._schema_change.add_column(
                 [*change.parent, column.name],
                 self._writable_type(column.name, column.type),
@@ -195,7 +222,6 @@ class _Draft:
             )
         )
         if not change.parent:
-            self._columns[column.name] = column
             self._insert(column.name, change.position)
 
     def _insert(self, name: str, position: ColumnPosition | None) -> None:
@@ -219,34 +245,27 @@ class _Draft:
                 raise SchemaChangeError(
                     f"{self.where}: '{name}' is the last column; drop the table instead"
                 )
-            self._change_options(option_columns.dropped(self._options, name, self.where))
-            del self._columns[name]
+            self._change_options(option_columns.dropped(self.table.options, name, self.where))
             self._order.remove(name)
-        self.pypaimon_changes.append(self._schema_change.drop_column(list(change.path)))
+        self._change(self._schema_change.drop_column(list(change.path)))
 
     def _rename(self, change: RenameColumn) -> None:
         name, new = change.path[0], change.new_name
         if change.if_exists and name not in self._columns:
             return
-        column = self.column(change.path)
+        self.column(change.path)
         if len(change.path) == 1:
-            if name in self._table.partition_keys:
+            if name in self.table.partition_keys:
                 self._check_not_a_key(name, "renamed")
             self._check_name_is_free(new)
-            changes = option_columns.renamed(self._options, name, new, self.where)
-            self._change_options(changes, renaming=True)
-            self._renamed[new] = self._renamed.pop(name, name)
-            self._primary_key = [new if key == name else key for key in self._primary_key]
             self._order[self._order.index(name)] = new
-            renamed = Column(new, column.type, column.nullable, column.comment)
-            self._columns = {
-                (new if key == name else key): (renamed if key == name else value)
-                for key, value in self._columns.items()
-            }
-        self.pypaimon_changes.append(self._schema_change.rename_column(list(change.path), new))
+        self._change(self._schema_change.rename_column(list(change.path), new))
+        if len(change.path) == 1:
+            # After pypaimon has changed some of the options itself.
+            options = option_columns.renamed(self.table.options, name, new, self.where)
+            self._change_options(options)
 
     def _type(self, change: SetType) -> None:
-        column = self.column(change.path)
         old = self._nested(change.path)
         if old == change.type:
             return
@@ -261,14 +280,14 @@ class _Draft:
         texts = ("CHAR", "VARCHAR", "STRING")
         if (
             self._has_snapshot
-            and name in order_columns(self._options, self._columns)
+            and name in order_columns(self.table.options, self._columns)
             and change.type.startswith(texts) != old.startswith(texts)
         ):
             raise SchemaChangeError(
                 f"{self.where}: column '{name}' orders the rows of a key, and texts have another "
                 f"order than {old}; make it a wider number"
             )
-        if iceberg_metadata.has_iceberg_metadata(self._options) and not widens_in_iceberg(
+        if iceberg_metadata.has_iceberg_metadata(self.table.options) and not widens_in_iceberg(
             old, change.type
         ):
             raise SchemaChangeError(
@@ -278,11 +297,7 @@ class _Draft:
                 "before the point"
             )
         new_type = self._writable_type(name, change.type)
-        self.pypaimon_changes.append(
-            self._schema_change.update_column_type(list(change.path), new_type, True)
-        )
-        if len(change.path) == 1:
-            self._columns[name] = Column(name, change.type, column.nullable, column.comment)
+        self._change(self._schema_change.update_column_type(list(change.path), new_type, True))
 
     def _writable_type(self, name: str, flink: str) -> Any:
         from pypaimon.schema.data_types import DataTypeParser
@@ -310,25 +325,26 @@ class _Draft:
         column = self.column(change.path)
         name = ".".join(change.path)
         if len(change.path) == 1:
-            key = name in self._table.primary_key
+            key = name in self.table.primary_key
             if column.nullable == change.nullable or (key and change.implied):
                 return
             if key:
                 self._check_not_a_key(name, "nullable")
-            self._columns[name] = Column(name, column.type, change.nullable, column.comment)
-        if not change.nullable and self._options.get(NOT_NULL_OPTION, "true").lower() != "false":
+        if (
+            not change.nullable
+            and self.table.options.get(NOT_NULL_OPTION, "true").lower() != "false"
+        ):
             raise SchemaChangeError(
                 f"{self.where}: column '{name}' may hold nulls already, so it cannot become NOT "
                 f"NULL; if you are sure that it has none, SET ('{NOT_NULL_OPTION}' = 'false') "
                 "first"
             )
-        update = self._schema_change.update_column_nullability(list(change.path), change.nullable)
-        self.pypaimon_changes.append(update)
+        update = self._schema_change.update_column_nullability
+        self._change(update(list(change.path), change.nullable))
 
     def _comment(self, change: SetColumnComment) -> None:
         self.column(change.path)
-        update = self._schema_change.update_column_comment(list(change.path), change.comment)
-        self.pypaimon_changes.append(update)
+        self._change(self._schema_change.update_column_comment(list(change.path), change.comment))
 
     def _move_column(self, change: MoveColumn) -> None:
         self.column((change.name,))
@@ -339,11 +355,11 @@ class _Draft:
         move = self._move_to(change.name, change.position)
         self._order.remove(change.name)
         self._insert(change.name, change.position)
-        self.pypaimon_changes.append(self._schema_change.update_column_position(move))
+        self._change(self._schema_change.update_column_position(move))
 
     def _set(self, change: SetTableOption) -> None:
         if change.key == "comment":
-            self.pypaimon_changes.append(self._schema_change.update_comment(change.value))
+            self._change(self._schema_change.update_comment(change.value))
             return
         ((key, value),) = option_columns.column_lists(
             plain_values({change.key: change.value})
@@ -351,47 +367,40 @@ class _Draft:
         unknown = unknown_key(key, self.where)
         if unknown is not None:
             raise unknown
-        self._check_change(key, value)
+        check_option(self.table, key, value)
         self._change_options({key: value})
         if key == iceberg_metadata.STORAGE:
-            self._change_options(iceberg_metadata.implied_options(self._primary_key, self._options))
+            table = self.table
+            self._change_options(iceberg_metadata.implied_options(table.primary_key, table.options))
 
     def _reset(self, change: ResetTableOption) -> None:
-        if change.key not in self._options:
+        if change.key not in self.table.options:
             unknown = unknown_key(change.key, self.where)
             if unknown is not None:
                 raise unknown
             return
-        self._check_change(change.key, None)
+        check_option(self.table, change.key, None)
         self._change_options({change.key: None})
 
-    def _check_change(self, key: str, value: str | None) -> None:
-        check_option(self._table, self._options, key, value, self._has_snapshot, self._renamed)
-
-    def _change_options(self, changes: Mapping[str, str | None], renaming: bool = False) -> None:
+    def _change_options(self, changes: Mapping[str, str | None]) -> None:
+        new: list[Any] = []
         for key, value in changes.items():
-            if renaming and value is not None and key in option_columns.RENAMED_BY_PYPAIMON:
-                self._options[key] = value
-                continue
-            for old in (
-                self._stored_names(key) if value is None else self._stored_names(key) - {key}
-            ):
-                self.pypaimon_changes.append(self._schema_change.remove_option(old))
-            if value is None:
-                self._options.pop(key, None)
-            else:
-                self.pypaimon_changes.append(self._schema_change.set_option(key, value))
-                self._options[key] = value
+            kept = set() if value is None else {key}
+            new += map(self._schema_change.remove_option, self._stored_names(key) - kept)
+            if value is not None:
+                new.append(self._schema_change.set_option(key, value))
+        if new:
+            self._change(*new)
 
     def _stored_names(self, key: str) -> set[str]:
         """The names, current or of earlier releases, under which the table stores an option."""
-        stored: Mapping[str, str] = self._table.schema.get("options") or {}
+        stored: Mapping[str, str] = self.table.schema.get("options") or {}
         return {name for name in stored if renamed_options.renamed(name) == key}
 
     def _check_not_a_key(self, name: str, verb: str) -> None:
         for kind, keys in (
-            ("primary", self._table.primary_key),
-            ("partition", self._table.partition_keys),
+            ("primary", self.table.primary_key),
+            ("partition", self.table.partition_keys),
         ):
             if name in keys:
                 raise SchemaChangeError(

@@ -1,22 +1,14 @@
 """Table options that cannot be changed after creation, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
 from streamhouse.errors import OptionError
 from streamhouse.options import by_key, table_of
 from streamhouse.paimon.read.rust_core import ignored_deletes
 from streamhouse.paimon.read.rust_core.lookup_merge import has_levels, newest_level_counts
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.option_columns import split_names
 from streamhouse.paimon.schema.options.table_options import FIELD, value_type
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.catalog.draft_table import DraftTable
-    from streamhouse.paimon.read.table import Table
-
-    AlterableTable: TypeAlias = Table | DraftTable
 
 _TABLE = table_of(__package__, "immutable_options.toml")
 NEVER: Mapping[str, str] = _TABLE["never"]
@@ -24,23 +16,16 @@ _MERGED: str = _TABLE["merged"]
 ONCE_FILLED = by_key(_TABLE["once_filled"])
 
 
-def check_option(
-    table: AlterableTable,
-    options: Mapping[str, str],
-    key: str,
-    value: str | None,
-    filled: bool,
-    stored_names: Mapping[str, str],
-) -> None:
+def check_option(table: Table, key: str, value: str | None) -> None:
     """Raise `OptionError` if a table's option cannot be changed (`value` None: reset).
 
-    `filled` says that the table has a snapshot; some options can be changed until then.
-    `stored_names` are the names before the statement of columns that it has renamed.
+    Some options can be changed until the table has a snapshot.
     """
+    options = table.options
     old = options.get(key)
     if _effective(key, value) == _effective(key, old):
         return
-    where = f"table {table.identifier}"
+    where, filled = f"table {table.identifier}", table.latest_snapshot_id() is not None
     if key in NEVER:
         raise OptionError(f"{where}: option '{key}' cannot be changed: {NEVER[key]}; {_WORKAROUND}")
     if key in ONCE_FILLED and filled:
@@ -49,8 +34,7 @@ def check_option(
             f"{ONCE_FILLED[key]}; {_WORKAROUND}"
         )
     if filled:
-        columns = [stored_names.get(name, name) for name in merged_columns(key, old, value)]
-        _check_columns(table, key, columns)
+        _check_columns(table, key, merged_columns(key, old, value))
     if key == "deletion-vectors.enabled" and filled:
         if options.get("deletion-vectors.modifiable", "").lower() != "true":
             raise OptionError(
@@ -90,7 +74,7 @@ def merged_columns(key: str, old: str | None, new: str | None) -> Sequence[str]:
     return sorted({*split_names(old)} ^ {*split_names(new)})
 
 
-def _check_columns(table: AlterableTable, key: str, columns: Sequence[str]) -> None:
+def _check_columns(table: Table, key: str, columns: Sequence[str]) -> None:
     """Raise `OptionError` if readers would merge the stored values of columns differently."""
     if key.endswith(".ignore-retract") and not ignored_deletes.deleted_rows(table.splits()):
         return
@@ -101,7 +85,7 @@ def _check_columns(table: AlterableTable, key: str, columns: Sequence[str]) -> N
         )
 
 
-def _check_deletes(table: AlterableTable, new: Mapping[str, str]) -> None:
+def _check_deletes(table: Table, new: Mapping[str, str]) -> None:
     """Raise `OptionError` if ignoring deletes would bring back rows that have been deleted."""
     if ignored_deletes.ignores_deletes(new, table.primary_key):
         if ignored_deletes.deleted_rows(table.splits()):
@@ -112,7 +96,7 @@ def _check_deletes(table: AlterableTable, new: Mapping[str, str]) -> None:
             )
 
 
-def _check_levels(table: AlterableTable, new: Mapping[str, str], old: Mapping[str, str]) -> None:
+def _check_levels(table: Table, new: Mapping[str, str], old: Mapping[str, str]) -> None:
     """Raise `OptionError` if a table with several levels would then be merged differently.
 
     With lookup compaction, each level holds a key's whole value; otherwise, parts of it.

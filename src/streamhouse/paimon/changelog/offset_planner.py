@@ -14,6 +14,7 @@ from streamhouse.paimon.changelog.snapshot_units import (
     bounded_offset,
     follows_commits,
     in_order,
+    ordered_groups,
     partitions_of,
     snapshots_between,
 )
@@ -172,16 +173,12 @@ class StreamPlanner:
             if self._units.has_changes(snapshot)
         ]
         if self._keyed:
-            by_snapshot = [
-                in_order(self._units.changes(table, snapshot.id)) for snapshot in snapshots
-            ]
-            groups = tuple(
+            groups = [
                 group
-                for snapshot_partitions in by_snapshot
-                for partition in snapshot_partitions
-                for group in partition.groups
-            )
-            return [ScanPartition(groups)] if groups else []
+                for snapshot in snapshots
+                for group in ordered_groups(self._units.changes(table, snapshot.id))
+            ]
+            return [ScanPartition(tuple(groups))] if groups else []
         all_partitions: list[ScanPartition] = []
         for is_overwrite, run in groupby(
             snapshots, lambda snapshot: snapshot.commit_kind == "OVERWRITE"

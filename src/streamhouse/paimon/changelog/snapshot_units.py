@@ -33,13 +33,19 @@ def partitions_of(units: Sequence[ReadUnit], parallelism: int) -> list[ScanParti
 
 def in_order(units: Sequence[ReadUnit]) -> list[ScanPartition]:
     """All units as one partition, in which consecutive splits are read together."""
+    groups = ordered_groups(units)
+    return [ScanPartition(tuple(groups))] if groups else []
+
+
+def ordered_groups(units: Sequence[ReadUnit]) -> list[tuple[bytes, ...] | StateDifference]:
+    """The differences, and the groups of consecutive splits, in order."""
     groups: list[tuple[bytes, ...] | StateDifference] = []
     for computed, run in groupby(units, lambda unit: isinstance(unit, StateDifference)):
         if computed:
             groups += [unit for unit in run if isinstance(unit, StateDifference)]
         else:
             groups.append(tuple(unit for unit in run if isinstance(unit, bytes)))
-    return [ScanPartition(tuple(groups))] if groups else []
+    return groups
 
 
 def as_inserts(units: Sequence[ReadUnit], snapshot: int, parallelism: int) -> list[ScanPartition]:

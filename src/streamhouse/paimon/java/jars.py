@@ -16,6 +16,15 @@ from streamhouse.paimon.java.jvm import JavaProcess, spark_jars
 _FETCH_SECONDS = 600.0
 _PROGRESS_SECONDS = 2.0
 _JAVA = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_SPARK_JARS = (
+    "hadoop-client-*.jar",
+    "slf4j-api-*.jar",
+    "commons-*.jar",
+    "snappy-java-*.jar",
+    "zstd-jni-*.jar",
+    "lz4-java-*.jar",
+    "aircompressor-*.jar",
+)
 JAR_VARIABLE = "STREAMHOUSE_PAIMON_JAR"
 COORDINATES = "org.apache.paimon:paimon-bundle:1.4.2"
 
@@ -95,6 +104,11 @@ S3_JAR = Artifact(
 def paimon_jar() -> Path:
     """The jar of Paimon's Java core; `STREAMHOUSE_PAIMON_JAR` may name its path."""
     return _CORE.path()
+
+
+def classpath() -> list[Path]:
+    """The jars of the sidecar's JVM: Paimon's, fetched if it is not there, and some of Spark's."""
+    return [paimon_jar(), *spark_jars(_SPARK_JARS)]
 
 
 def cache_folder() -> Path:

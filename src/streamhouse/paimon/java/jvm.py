@@ -1,6 +1,6 @@
 """A JVM in a process of its own, called through py4j.
 
-The options of the sidecar's JVM, with the sizes of its heap, are `core_connection.JAVA_OPTIONS`.
+The options of the sidecar's JVM, with the sizes of its heap, are `sidecar.JAVA_OPTIONS`.
 """
 
 import contextlib

@@ -1,9 +1,14 @@
 """The sidecar: Paimon's Java core in a JVM of its own, for what only the Java core can do."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Self, TypeVar
 
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.java import class_archive, incomplete_snapshots
 from streamhouse.paimon.java.bucket_compaction import (
     commit,
     committer,
@@ -12,23 +17,44 @@ from streamhouse.paimon.java.bucket_compaction import (
     location_of,
     loses_retractions,
 )
-from streamhouse.paimon.java.core_connection import JAVA_OPTIONS, CoreConnection
+from streamhouse.paimon.java.core_errors import java_error
+from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, S3_JAR, classpath
+from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess
 from streamhouse.paimon.java.local_copy import compact_copy, merge_manifests_of_copy
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.unfinished_compactions import CompactionMarker
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.table_name import branch_root
+from streamhouse.paimon.schema.table_name import TableName, branch_root, split_identifier
 from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.storage.object_store.s3_client import core_options
+from streamhouse.sql.options.catalog_options import file_system_options
 from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.options.renamed_options import stored
+from streamhouse.sql.options.store_options import ENDPOINT, canonical_options, is_object_store
 
 Result = TypeVar("Result")
 
+JAVA_OPTIONS = (
+    # With a small young generation, garbage collection took half of the JVM's time.
+    "-Xms160m",
+    "-Xmn96m",
+    "-Xmx768m",
+    "-Xss512k",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=30",
+    "-Djava.awt.headless=true",
+    "-Dslf4j.internal.verbosity=ERROR",
+)
 COMMIT_USER = "streamhouse-maintenance"
 """Commit user of compactions; never that of a query."""
 _MAX_OPEN_WRITERS = 6
 """The most tables whose writers stay open; each may use 64 MB of the JVM's memory."""
+_DYING_S = 1.0
+_MANIFESTS_BYTES = 32 * 2**20
+_MANIFESTS_PAGE = 4 * 2**10
 # Paimon counts this interval from the creation of a writer, but most compactions create a new one.
 # The same is true of the counts of a gentle lookup compaction: maintenance counts instead.
 _COMPACT_OPTIONS = {
@@ -38,7 +64,7 @@ _COMPACT_OPTIONS = {
 }
 
 
-class Sidecar(CoreConnection):
+class Sidecar:
     """The Java core on one warehouse; its JVM starts at the first call, and again if it died.
 
     `warehouse_options` are the catalog's options (`warehouse`, `s3.*`, …). Runs on the driver, or
@@ -46,7 +72,8 @@ class Sidecar(CoreConnection):
     expires a snapshot. Tables are named `database.table`; system tables
     (`database.table$audit_log`) can be read. Raises `TableError` for a table that does not exist,
     `CommitConflictError` if other commits won too often (nothing was changed: call again),
-    `StreamhouseError` for everything else.
+    `StreamhouseError` for everything else. `jvm`, `process` and `table` are valid only in a
+    `session`, and in the work that `run` calls.
     """
 
     def __init__(
@@ -55,8 +82,25 @@ class Sidecar(CoreConnection):
         java_options: Sequence[str] = JAVA_OPTIONS,
         nice: int = 0,
     ) -> None:
-        super().__init__(warehouse_options, java_options, nice)
+        self.options = canonical_options(warehouse_options)
+        self._java_options = tuple(java_options)
+        self._nice = nice
+        self._process: JavaProcess | None = None
+        self._local = threading.local()
+        self._lock = threading.Lock()
         self._open_writers: dict[str, LongLivedWriter] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The JVM's process id, None while none runs."""
+        process = self._process
+        return process.pid if process is not None and process.alive else None
 
     def compact(
         self,
@@ -134,6 +178,77 @@ class Sidecar(CoreConnection):
         """
         return self.run(table, lambda: work(self.jvm, self.table(table, options)))
 
+    def run(self, table: str, work: Callable[[], Result]) -> Result:
+        """Return `work()`; raises `StreamhouseError`.
+
+        Tries once more without the incomplete snapshots of a killed writer, if these made it fail.
+        """
+        try:
+            with self.session(table):
+                return work()
+        except StreamhouseError as error:
+            if not incomplete_snapshots.is_cause(error):
+                raise
+            if not incomplete_snapshots.remove(self.options, table):
+                raise
+            with self.session(table):
+                return work()
+
+    @contextmanager
+    def session(self, table: str) -> Iterator[None]:
+        """Use the JVM within the block; raises `StreamhouseError`."""
+        if getattr(self._local, "process", None) is not None:
+            yield
+            return
+        process: JavaProcess | None = None
+        try:
+            self._local.process = process = self.start()
+            yield
+        except Py4JError as error:
+            raise self._explained(table, error, process) from None
+        finally:
+            self._local.process = None
+
+    @property
+    def jvm(self) -> Any:
+        """Java's packages."""
+        return self.process.jvm
+
+    @property
+    def process(self) -> JavaProcess:
+        """The JVM."""
+        process: JavaProcess = self._local.process
+        return process
+
+    def table(self, name: str, dynamic: Mapping[str, str | None] | None = None) -> Any:
+        """The Java table, with `dynamic` options."""
+        database, table = split_identifier(name)
+        identifier = self.jvm.org.apache.paimon.catalog.Identifier.create(database, table)
+        catalog, manifests = self._shared()
+        java_table = catalog.getTable(identifier)
+        if TableName.parse(table).system is None:
+            java_table.setManifestCache(manifests)
+        return java_table.copy(dict(dynamic)) if dynamic else java_table
+
+    def start(self) -> JavaProcess:
+        """Start the JVM unless it runs, so that the first call need not wait for it."""
+        with self._lock:
+            if self._process is not None and not self._process.alive:
+                self._close_process()
+            if self._process is None:
+                self._process = self._new_process()
+            return self._process
+
+    def close(self, timeout_s: float = END_SECONDS) -> None:
+        """End the JVM, and kill it after `timeout_s` seconds; a later call starts another."""
+        self._end(self._process, timeout_s)
+
+    def kill(self) -> None:
+        """End the JVM at once, also while another thread waits for it: that call then fails."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def _compact_with_new_writer(self, name: str, full: bool) -> bool:
         java_table = self.table(name)
         location = location_of(java_table)
@@ -185,7 +300,7 @@ class Sidecar(CoreConnection):
     ) -> tuple[LongLivedWriter, Any]:
         """The table's open writer, notified of files up to `latest`, and the buckets to compact."""
         process = self.process
-        with self.holding(process):
+        with self._lock:
             # Removed from the map, so that no other thread uses it.
             writer = self._open_writers.pop(name, None)
         if writer is not None:
@@ -208,21 +323,84 @@ class Sidecar(CoreConnection):
 
     def _keep_open(self, name: str, writer: LongLivedWriter) -> None:
         """Keep a writer open for the next call; close the least recently used of too many."""
-        with self.holding(writer.process) as is_current:
-            evicted = None
-            if not is_current:
-                evicted = writer
-            else:
+        with self._lock:
+            if writer.process is self._process:
                 self._open_writers[name] = writer
-                if len(self._open_writers) > _MAX_OPEN_WRITERS:
-                    evicted = self._open_writers.pop(next(iter(self._open_writers)))
-        if evicted is not None:
-            evicted.close()
+                if len(self._open_writers) <= _MAX_OPEN_WRITERS:
+                    return
+                writer = self._open_writers.pop(next(iter(self._open_writers)))
+        writer.close()
 
-    def _before_end(self) -> None:
+    def _new_process(self) -> JavaProcess:
+        jars = classpath()
+        java_options = (*self._java_options, *class_archive.java_options(jars))
+        # The archive of classes, which was made without the last jar, still fits if that is added.
+        in_store = ENDPOINT in self.options or is_object_store(self.options["warehouse"])
+        store_jars = [S3_JAR.path()] if in_store else []
+        process = JavaProcess([*jars, *store_jars], java_options, self._nice)
+        try:
+            process.jvm.org.apache.paimon.options.Options()
+        except TypeError:
+            # py4j raises a TypeError for a class that does not exist.
+            process.close()
+            raise StreamhouseError(
+                f"'{jars[0]}' does not hold Paimon's Java core; set {JAR_VARIABLE} to "
+                f"the path of {COORDINATES}, or unset it to have it fetched"
+            ) from None
+        return process
+
+    def _end(self, process: JavaProcess | None, timeout_s: float = END_SECONDS) -> None:
+        """End this JVM, unless another has taken its place."""
+        with self._lock:
+            if process is self._process:
+                self._close_process(timeout_s)
+
+    def _close_process(self, timeout_s: float = END_SECONDS) -> None:
+        process, self._process = self._process, None
         writers, self._open_writers = self._open_writers, {}
         for writer in writers.values():
             writer.close(jvm_ends=True)
+        if process is not None:
+            process.close(timeout_s)
+
+    def _explained(
+        self, table: str, error: Py4JError, process: JavaProcess | None
+    ) -> StreamhouseError:
+        try:
+            if isinstance(error, Py4JJavaError):
+                return java_error(table, error, self.options)
+        except Py4JError as later:
+            error = later
+        # An error that is no Java exception is a broken connection: the JVM may be about to end.
+        ends_soon = process is not None and process.ends_within(_DYING_S)
+        if isinstance(error, Py4JNetworkError) or process is None or ends_soon or not process.alive:
+            self._end(process)
+            return StreamhouseError(
+                f"the Java process that worked on table '{table}' ended; the next call starts "
+                "another"
+            )
+        reason = (str(error).splitlines() or ["no reason given"])[0]
+        return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
+
+    def _shared(self) -> tuple[Any, Any]:
+        """The catalog, and the cache of manifest files, shared by all tables and threads.
+
+        Manifest files never change, and each compaction reads all of them for every bucket.
+        """
+        process = self.process
+        if process.kept is None:
+            paimon = process.jvm.org.apache.paimon
+            # Tables also change in other processes: the catalog has no cache.
+            settings = core_options(file_system_options(self.options)) | {"cache-enabled": "false"}
+            options = paimon.options.Options.fromMap(settings)
+            context = paimon.catalog.CatalogContext.create(options)
+            memory = paimon.options.MemorySize(_MANIFESTS_BYTES)
+            # A cached manifest has at least one page for each bucket, by default one of 64 KB.
+            process.kept = (
+                paimon.catalog.CatalogFactory.createCatalog(context),
+                paimon.utils.SegmentsCache.create(_MANIFESTS_PAGE, memory, _MANIFESTS_BYTES),
+            )
+        return process.kept
 
 
 def _commit(table: Any, messages: Any) -> bool:

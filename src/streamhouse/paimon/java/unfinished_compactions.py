@@ -13,7 +13,7 @@ import json
 import logging
 import time
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from streamhouse.durable_files import locked
@@ -87,17 +87,11 @@ def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
 
 def _is_dead(files: Files, path: str, age_s: float) -> bool:
     if isinstance(files, LocalFiles):
-        return not _is_locked(path)
+        with suppress(FileNotFoundError), locked(local_path(path), wait_s=0) as is_free:
+            return is_free
+        return False
     text = files.read_text(path)
     return text is not None and time.time() - float(json.loads(text)["time"]) >= age_s
-
-
-def _is_locked(path: str) -> bool:
-    try:
-        with locked(local_path(path), wait_s=0) as is_free:
-            return not is_free
-    except FileNotFoundError:
-        return True
 
 
 def _remove(sidecar: Sidecar, table: Table, compaction_id: str) -> int:

@@ -23,7 +23,7 @@ from streamhouse.paimon.read.rust_core import (
 )
 from streamhouse.paimon.schema import evolution, types
 from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timestamps, orc_values
-from streamhouse.paimon.schema.options.bucket_options import crosses_partitions
+from streamhouse.paimon.schema.options.bucket_options import bucket_number, crosses_partitions
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of, names_after, numbered_files
@@ -38,6 +38,7 @@ from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
+from streamhouse.sql.types import digits
 from streamhouse.sql.views.stored_view import shown_columns
 
 READ_BATCH_ROWS = 65_536
@@ -92,7 +93,7 @@ class Table:
         self.options: Mapping[str, str] = stored(schema.get("options") or {})
         self.primary_key: tuple[str, ...] = tuple(schema.get("primaryKeys") or ())
         self.partition_keys: tuple[str, ...] = tuple(schema.get("partitionKeys") or ())
-        self.bucket = int(self.options.get("bucket", "-1"))
+        self.bucket = bucket_number(self.options)
         """The option `bucket`: -1 for dynamic buckets, or for an unaware-bucket append table."""
         self.has_dynamic_buckets = bool(self.primary_key) and self.bucket == -1
         """Whether an index holds the bucket of each key, and writers extend it."""
@@ -109,7 +110,12 @@ class Table:
             if field.get("defaultValue") is not None
         }
         self.nanosecond_columns = nanosecond_timestamps.nanosecond_columns(self.arrow_schema)
-        self.precisions = types.precisions({column.name: column.type for column in columns})
+        self.precisions = {
+            column.name: digits(column.type)
+            for column in columns
+            if column.type.startswith("TIMESTAMP")
+        }
+        """The fractional digits of each TIMESTAMP column."""
 
     def __repr__(self) -> str:
         return f"Table({self.identifier!r})"

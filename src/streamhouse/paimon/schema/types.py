@@ -1,7 +1,7 @@
 """Converts column types between Flink's spelling, Paimon's JSON form and Arrow."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -107,14 +107,6 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
         pa.field(column.name, arrow_type(parse(column.type)), nullable=column.nullable)
         for column in columns
     )
-
-
-def precisions(columns: Mapping[str, str]) -> dict[str, int]:
-    """The precision of each TIMESTAMP column: digits of a second.
-
-    `columns` maps names to types as `flink_spelling` returns them.
-    """
-    return {name: digits(k) for name, k in columns.items() if k.startswith("TIMESTAMP")}
 
 
 def _arrow_field(name: str, parsed: JsonType) -> pa.Field:

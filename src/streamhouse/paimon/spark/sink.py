@@ -123,7 +123,7 @@ class _Sink:
         attempt = uuid.uuid4().hex[:12]
         if self._staged:
             files, name = self._files(), f"{partition}-{attempt}"
-            staged = stage(files, self._grouping, folder, name, partition, batches)
+            staged = stage(files, self._grouping, folder, name, batches)
             return TaskMessage(partition, attempt, staged=staged)
         messages = self._write_files(batches, user, batch, attempt)
         return TaskMessage(partition, attempt, files=tuple(messages))

@@ -23,7 +23,6 @@ CHUNK_ROWS = 65_536
 class Staged:
     """The rows of one task, in order: `data` (an Arrow IPC stream), or files with their group."""
 
-    partition: int
     data: bytes | None = None
     paths: tuple[tuple[int, str], ...] = ()
 
@@ -33,7 +32,6 @@ def stage(
     grouping: BucketGroups | None,
     folder: str,
     name: str,
-    partition: int,
     batches: Iterator[pa.RecordBatch],
 ) -> Staged:
     """Store a task's rows until the commit; executors.
@@ -50,14 +48,14 @@ def stage(
                 for rows in gathered(chain(buffered, batches), CHUNK_ROWS):
                     for group, part in grouping.split(rows) if grouping else [(0, rows)]:
                         out.write(group, part)
-            return Staged(partition, paths=out.paths)
+            return Staged(paths=out.paths)
     if not buffered:
-        return Staged(partition)
+        return Staged()
     buffer = pa.BufferOutputStream()
     with pa.ipc.new_stream(buffer, buffered[0].schema, options=_LZ4) as writer:
         for batch in buffered:
             writer.write_batch(batch)
-    return Staged(partition, data=buffer.getvalue().to_pybytes())
+    return Staged(data=buffer.getvalue().to_pybytes())
 
 
 def staged_rows(

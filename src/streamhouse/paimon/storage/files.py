@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
@@ -95,10 +95,8 @@ class LocalFiles:
         if os.path.isdir(target):
             shutil.rmtree(target, ignore_errors=True)
         else:
-            try:
+            with suppress(FileNotFoundError):
                 os.remove(target)
-            except FileNotFoundError:
-                return
 
 
 def names_after(files: Files, folder: str, prefix: str) -> list[str]:

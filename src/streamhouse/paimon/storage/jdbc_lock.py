@@ -32,7 +32,6 @@ _DUPLICATE_KEY = (
     sqlite3.SQLITE_CONSTRAINT_UNIQUE,
 )
 """The codes of the databases for a row whose key exists."""
-_DATABASE_ERRORS = (pymysql.Error, sqlite3.Error)
 
 
 def is_enabled(options: Mapping[str, str]) -> bool:
@@ -59,13 +58,22 @@ def jdbc_lock(
     key = options.get("catalog-key", "jdbc")
     lock_id = f"{key}.{database.rpartition('/')[2].removesuffix('.db')}.{table}"
     expires_s = duration_ms(_EXPIRES, options.get(_EXPIRES, "8 min")) // 1000
-    with _connected(options) as connection:
-        with _errors(lock_id):
+    # Imported here, since it takes half a second.
+    from pypaimon.catalog.jdbc_catalog import _DbApiConnection
+
+    refused = f"refuses the lock '{lock_id}'"
+    try:
+        with database_errors("does not answer"):
+            opened = _DbApiConnection(dict(options))
+    except ValueError as error:
+        raise OptionError(f"option 'uri': {error}") from None
+    with contextlib.closing(opened) as connection:
+        with database_errors(refused):
             if connection.protocol == "sqlite":
                 connection.execute("PRAGMA busy_timeout = 30000")
             _execute(connection, _TABLE)
         deadline, pause = time.monotonic() + wait_s, _POLL_S
-        while not _try_acquire(connection, lock_id, expires_s):
+        while not _try_acquire(connection, lock_id, expires_s, refused):
             if time.monotonic() > deadline:
                 raise CommitConflictError(
                     f"another process has been {activity} for more than {wait_s:g} s (it holds the "
@@ -76,41 +84,23 @@ def jdbc_lock(
         try:
             yield
         finally:
-            with _errors(lock_id):
+            with database_errors(refused):
                 _execute(connection, _DELETE, lock_id)
 
 
 @contextmanager
-def _connected(options: Mapping[str, str]) -> Iterator[Any]:
-    """pypaimon's connection to the catalog's database."""
-    # Imported here, since it takes half a second.
-    from pypaimon.catalog.jdbc_catalog import _DbApiConnection
-
-    try:
-        connection = _DbApiConnection(dict(options))
-    except _DATABASE_ERRORS as error:
-        raise ConnectError(f"the catalog's database does not answer: {error}") from None
-    except ValueError as error:
-        raise OptionError(f"option 'uri': {error}") from None
-    with contextlib.closing(connection):
-        yield connection
-
-
-@contextmanager
-def _errors(lock_id: str) -> Iterator[None]:
-    """Turn the database's errors into `ConnectError`."""
+def database_errors(problem: str) -> Iterator[None]:
+    """Raise errors of the catalog's database as `ConnectError`, which says the `problem`."""
     try:
         yield
-    except _DATABASE_ERRORS as error:
-        raise ConnectError(
-            f"the catalog's database refuses the lock '{lock_id}': {error}"
-        ) from None
+    except (pymysql.Error, sqlite3.Error) as error:
+        raise ConnectError(f"the catalog's database {problem}: {error}") from None
 
 
-def _try_acquire(connection: Any, lock_id: str, expires_s: int) -> bool:
+def _try_acquire(connection: Any, lock_id: str, expires_s: int, refused: str) -> bool:
     """Try to insert the lock's row; first delete one that has expired."""
     age = _AGE[connection.protocol]
-    with _errors(lock_id):
+    with database_errors(refused):
         _execute(connection, f"{_DELETE} AND {age} > expire_time_seconds", lock_id)
         try:
             _execute(connection, _INSERT, lock_id, expires_s)

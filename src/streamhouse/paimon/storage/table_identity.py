@@ -24,15 +24,12 @@ class Identity:
 
     def __init__(self, table: Table) -> None:
         self._files = table.files
-        self._root = table.root
         # Read each time, unlike those of a table that is followed.
         self._snapshots = Snapshots(table.files, table.root, table.identifier)
         self._local = is_local(table.location)
-        numbers = numbered_files(self._files, f"{self._root}/schema", "schema-")
-        self._schema = f"{self._root}/schema/schema-{min(numbers, default=0)}"
-        self._stamp = self._files.stamp(self._schema)
+        numbers = numbered_files(self._files, f"{table.root}/schema", "schema-")
+        self._schema = f"{table.root}/schema/schema-{min(numbers, default=0)}"
         self._text = self._files.read_text(self._schema)
-        self._snapshot: tuple[int, int, object] | None = None
         self._checked_at = 0.0
         self.digest: str = hashlib.blake2b((self._text or "").encode(), digest_size=16).hexdigest()
 
@@ -47,29 +44,13 @@ class Identity:
         if not self._local and not certain and now - self._checked_at < _REMOTE_EVERY_S:
             return True
         self._checked_at = now
-        return self._same_table() and self._same_snapshot(snapshot, time_ms)
-
-    def _same_table(self) -> bool:
-        stamp = self._files.stamp(self._schema)
-        if stamp is not None and stamp == self._stamp:
-            return True
         text = self._files.read_text(self._schema)
         if text is None or text != self._text:
             return False
-        self._stamp = stamp
-        return True
-
-    def _same_snapshot(self, snapshot: int, time_ms: int) -> bool:
         if not snapshot:
-            return True
-        stamp = self._files.stamp(f"{self._root}/snapshot/snapshot-{snapshot}")
-        if stamp is not None and self._snapshot == (snapshot, time_ms, stamp):
             return True
         current = self._snapshots.find(snapshot)
         if current is None:
             latest = self._snapshots.latest_id()
             return latest is not None and latest > snapshot
-        if current.time_ms != time_ms:
-            return False
-        self._snapshot = (snapshot, time_ms, stamp)
-        return True
+        return current.time_ms == time_ms

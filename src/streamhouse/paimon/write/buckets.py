@@ -16,14 +16,8 @@ MOST_GROUPS = 8
 group."""
 
 
-@dataclass(frozen=True)
-class BucketRefusal:
+class BucketRefusal(str):
     """Why something is not possible, as a part of a sentence; returned where that is no error."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 @dataclass(frozen=True)

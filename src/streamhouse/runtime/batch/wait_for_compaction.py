@@ -16,8 +16,7 @@ from streamhouse.options import boolean
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.unread_commits import invisible_snapshots
 from streamhouse.paimon.java.bucket_compaction import COMMIT_OPTIONS, deserialised
-from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
-from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
 from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows, producer

@@ -9,11 +9,12 @@ from typing import Any
 from streamhouse.close_matches import nearest
 from streamhouse.errors import StreamhouseError, TableError, UnknownUntilRunError
 from streamhouse.lookup.dimension import DimensionSpec, is_server
-from streamhouse.paimon.catalog.draft_table import DraftTable
+from streamhouse.paimon.catalog.draft_table import altered, declared_table, renamed
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import TableName, split_identifier
 from streamhouse.runtime.session.catalogs import DEFAULT_CATALOG, Catalogs
 from streamhouse.runtime.session.session import Session
@@ -28,7 +29,7 @@ NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
 class DraftAddress(TableAddress):
     """The address of a table that a script would create or change."""
 
-    table: DraftTable | None = None
+    table: Table | None = None
 
     def follow(self) -> Any:
         """The table, which has what the choice of a lookup strategy reads."""
@@ -67,7 +68,7 @@ class DraftWarehouse(Warehouse):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        self._drafts: dict[str, DraftTable] = {}
+        self._drafts: dict[str, Table] = {}
         self._dropped: set[str] = set()
         self._databases: set[str] = {"default"}
         self._dropped_databases: set[str] = set()
@@ -125,7 +126,7 @@ class DraftWarehouse(Warehouse):
         return True
 
     def _rename(self, identifier: str, new_name: str) -> None:
-        self._drafts[new_name] = self._draft(identifier).renamed(new_name)
+        self._drafts[new_name] = renamed(self._draft(identifier), new_name)
         self._drop(identifier)
 
     def _check_no_folder(self, database: str, name: str) -> None:
@@ -134,12 +135,11 @@ class DraftWarehouse(Warehouse):
 
     def alter_table(self, identifier: str, *changes: SchemaChange) -> None:
         self._found(*split_identifier(identifier))
-        self._drafts[identifier] = self._draft(identifier).altered(changes)
+        self._drafts[identifier] = altered(self._draft(identifier), changes)
 
-    def _draft(self, identifier: str) -> DraftTable:
+    def _draft(self, identifier: str) -> Table:
         """The table as the script has changed it so far."""
-        drafted = self._drafts.get(identifier)
-        return drafted or DraftTable.of_stored(self.table(identifier))
+        return self._drafts.get(identifier) or self.table(identifier)
 
     def readable(
         self,
@@ -157,7 +157,7 @@ class DraftWarehouse(Warehouse):
         return super().readable(identifier, as_of, options, pin)
 
     def _create(self, full: str, declaration: TableDeclaration) -> bool:
-        self._drafts[full] = DraftTable(full, declaration)
+        self._drafts[full] = declared_table(full, declaration)
         return True
 
     def _stored_databases(self) -> set[str]:

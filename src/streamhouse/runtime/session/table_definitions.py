@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamhouse.close_matches import nearest
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, TableError
-from streamhouse.paimon.catalog.draft_table import DraftTable, declared_differences
+from streamhouse.paimon.catalog.draft_table import declared_differences
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.runtime.session.views import check_no_view
@@ -152,8 +152,7 @@ class TableDefinitions:
         warehouse = self._catalogs.warehouse(full[0])
         created = warehouse.create_table(full[1], full[2], *given, statement.if_not_exists)
         if not created:
-            table: Any = warehouse.readable(".".join(full[1:]))
-            stored = table if isinstance(table, DraftTable) else DraftTable.of_stored(table)
+            stored: Any = warehouse.readable(".".join(full[1:]))
             found = declared_differences(stored.identifier, TableDeclaration(*given), stored)
             if found:
                 self._session.notice(

@@ -62,19 +62,10 @@ def sized(batches: Iterable[pa.RecordBatch], read: int, usual: int) -> Iterator[
     """Slice or combine batches that were read with the batch size `read` to about `usual` rows."""
     if read >= usual:
         for batch in batches:
-            yield from _slices(batch, usual)
+            yield from pa.Table.from_batches([batch]).to_batches(max_chunksize=usual)
         return
     for group in gathered(batches, usual):
         yield pa.concat_batches(group)
-
-
-def _slices(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    """Slices of the batch with at most `rows` rows each, without a copy."""
-    if batch.num_rows <= rows:
-        yield batch
-        return
-    for first in range(0, batch.num_rows, rows):
-        yield batch.slice(first, rows)
 
 
 def _has_orc_vectors(split: bytes) -> bool:

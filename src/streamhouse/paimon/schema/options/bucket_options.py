@@ -6,6 +6,14 @@ POSTPONED = -2
 """Postponed buckets: rows get a bucket, and become visible, only when Flink compacts them."""
 
 
+def bucket_number(options: Mapping[str, str]) -> int:
+    """The option `bucket`, by default -1; 0 if it is no number, which no table can have."""
+    try:
+        return int(options.get("bucket", "-1"))
+    except ValueError:
+        return 0
+
+
 def crosses_partitions(primary_key: Sequence[str], partition_keys: Sequence[str]) -> bool:
     """Whether a key may move from one partition to another (cross-partition upsert)."""
     return bool(primary_key) and not set(partition_keys) <= set(primary_key)

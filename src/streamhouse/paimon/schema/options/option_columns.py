@@ -13,8 +13,6 @@ _GROUP = "sequence-group"
 """The option of columns whose value are columns, too."""
 _LIST_ENDS = (_GROUP, "nested-key", "nested-sequence-field")
 _COMPUTED = re.compile(r"schema\.(\d+\.|watermark\.0\.strategy\.)expr")
-RENAMED_BY_PYPAIMON = ("bucket-key", "sequence.field")
-"""Options that pypaimon's catalog changes itself when a column is renamed."""
 
 
 def column_lists(options: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.schema.options.bucket_options import (
     POSTPONED,
+    bucket_number,
     crosses_partitions,
     leaves_moved_rows,
 )
@@ -23,7 +24,7 @@ _FULL = "full-compaction.delta-commits"
 def bucket_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     """Buckets that the Java core would refuse, or with which a key could have several rows."""
     where, text = schema.where, schema.options.get(_BUCKET, "-1")
-    bucket = _number(text)
+    bucket = bucket_number(schema.options)
     keys = [name for name in split_names(schema.options.get(_BUCKET_KEY, "")) if name]
     yield from _key_faults(schema, keys)
     if bucket == POSTPONED:
@@ -48,13 +49,6 @@ def bucket_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
         own = [key for key in schema.primary_key if key not in schema.partition_keys]
         yield from _function_faults(schema, keys or own)
     yield from _cross_partition_faults(schema, bucket)
-
-
-def _number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        return 0
 
 
 def _key_faults(schema: DeclaredSchema, keys: Sequence[str]) -> Iterator[StreamhouseError]:
