@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from streamhouse.errors import SqlError
+from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.secrets import LEXEME, disjoint_secrets, edited
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.udf.function import Declarations
@@ -74,6 +74,25 @@ class Script:
             source_line=self._masked[line_start:].split("\n", 1)[0].rstrip("\r"),
             snippet=self._masked[start : end if end is not None else start + 1],
         )
+
+    def place_of(self, node: exp.Expr, whole: tuple[int, int] | None = None) -> tuple[int, int]:
+        """The range (start, end exclusive) of a node, or of the nearest one around it that has one.
+
+        Without any: `whole`, or the whole text.
+        """
+        current: exp.Expr | None = node
+        while current is not None:
+            if (offsets := span(current)) is not None:
+                return offsets
+            current = current.parent
+        return whole or (len(self.text) - len(self.text.lstrip()), len(self.text))
+
+    def error_at(self, node: exp.Expr, message: str, kind: type[SqlError] = SqlError) -> SqlError:
+        """An error at the place of a parsed node."""
+        return self.error(message, *self.place_of(node), kind)
+
+    def unsupported(self, node: exp.Expr, message: str) -> SqlError:
+        return self.error_at(node, message, UnsupportedSqlError)
 
     def hints(self, start: int, end: int) -> Iterator[Hint]:
         """The hint blocks in a range; `SqlError` for a quote or comment that is never closed."""

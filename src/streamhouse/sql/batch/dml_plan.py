@@ -8,7 +8,6 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
 from streamhouse.errors import SqlError
-from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.batch.dml_syntax import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of
 from streamhouse.sql.functions.expression_builders import column_of, quoted
@@ -287,7 +286,7 @@ class _Analysis:
         return self._script.error(message, token.start, token.end + 1)
 
     def _error(self, node: exp.Expr, message: str) -> SqlError:
-        return node_errors.error(self._script, node, message)
+        return self._script.error_at(node, message)
 
 
 def _deduplicated(wide: exp.Select) -> exp.Select:

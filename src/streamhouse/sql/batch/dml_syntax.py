@@ -7,7 +7,6 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.dialect import Flink
@@ -191,11 +190,11 @@ def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of one expression."""
     tree = _parsed(cursor, tokens, Flink.Parser._parse_disjunction)
     if tree.is_star and not isinstance(tree, exp.Subquery):
-        raise node_errors.error(cursor.script, tree, "expected an expression, not *")
+        raise cursor.script.error_at(tree, "expected an expression, not *")
     for node in tree.find_all(exp.AggFunc):
         if node.find_ancestor(exp.Select) is None:
             message = "write the aggregate as a subquery: (SELECT SUM(…) FROM …)"
-            raise node_errors.error(cursor.script, node, message)
+            raise cursor.script.error_at(node, message)
     return tree
 
 

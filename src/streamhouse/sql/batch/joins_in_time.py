@@ -13,7 +13,6 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.optimizer.simplify import Simplifier
 
-from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import cast, column_of, number
 from streamhouse.sql.parser.windowed_rows import AT, MOMENTS, VERSIONS, WINDOWED, Window
@@ -92,7 +91,7 @@ def _join_versions(script: Script, join: exp.Join, mark: exp.Anonymous) -> None:
     alias, time = join.this.alias_or_name, mark.expressions[0]
     versions = _Versions.of(join.this)
     if versions is None:
-        raise node_errors.unsupported(script, join.this, _UNVERSIONED.format(alias))
+        raise script.unsupported(join.this, _UNVERSIONED.format(alias))
     versions.show_times()
     matched = _between(time, exp.GTE, alias, versions.keys(alias))
     for term in matched.find_all(exp.Or):
@@ -193,7 +192,7 @@ def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
             "an ASOF JOIN is JOIN or LEFT JOIN with one comparison of times (<, <=, >, >=) and "
             "equalities, each of a column of either side; write other conditions in WHERE"
         )
-        raise node_errors.unsupported(script, join.this, message)
+        raise script.unsupported(join.this, message)
     assert test is not None
     kind = type(test) if time is test.expression else FLIPPED[type(test)]
     left = test.this if time is test.expression else test.expression

@@ -15,9 +15,9 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import SqlError
-from streamhouse.sql import functions
 from streamhouse.sql.expressions import intervals
-from streamhouse.sql.functions import texts
+from streamhouse.sql.functions import supported, texts
+from streamhouse.sql.functions.expression_builders import ArgumentError, current_time
 from streamhouse.sql.parser.group_windows import GROUP_WINDOWS
 from streamhouse.sql.parser.match_recognize import MatchRecognizeParser
 from streamhouse.sql.parser.matched_rows import PATTERN_FUNCTIONS
@@ -106,7 +106,7 @@ class Flink(Dialect):
     class Parser(MatchRecognizeParser):
         TABLE_ALIAS_TOKENS = parser.Parser.TABLE_ALIAS_TOKENS - {TokenType.MATCH_CONDITION}
         IS_PREDICATE_PRECEDENCE = parser.IsPredicatePrecedence.COMPARISON
-        FUNCTIONS = {**functions.BUILDERS, **GROUP_WINDOWS, **PATTERN_FUNCTIONS}
+        FUNCTIONS = {**supported.BUILDERS, **GROUP_WINDOWS, **PATTERN_FUNCTIONS}
         FUNCTION_PARSERS = closed({
             **{name: parser.Parser.FUNCTION_PARSERS[name] for name in _BASE_PARSERS},
             "OVERLAY": lambda self: self._parse_placing(),
@@ -134,11 +134,11 @@ class Flink(Dialect):
             "CASE": lambda self: self._parse_case(),
         }
         NO_PAREN_FUNCTIONS = {
-            TokenType.CURRENT_DATE: lambda: functions.current_time("CURRENT_DATE"),
-            TokenType.CURRENT_TIME: lambda: functions.current_time("LOCALTIME"),
-            TokenType.CURRENT_TIMESTAMP: lambda: functions.current_time("CURRENT_TIMESTAMP"),
-            TokenType.LOCALTIME: lambda: functions.current_time("LOCALTIME"),
-            TokenType.LOCALTIMESTAMP: lambda: functions.current_time("LOCALTIMESTAMP"),
+            TokenType.CURRENT_DATE: lambda: current_time("CURRENT_DATE"),
+            TokenType.CURRENT_TIME: lambda: current_time("LOCALTIME"),
+            TokenType.CURRENT_TIMESTAMP: lambda: current_time("CURRENT_TIMESTAMP"),
+            TokenType.LOCALTIME: lambda: current_time("LOCALTIME"),
+            TokenType.LOCALTIMESTAMP: lambda: current_time("LOCALTIMESTAMP"),
         }
 
         def _is_predicate_ahead(self) -> bool:
@@ -223,14 +223,14 @@ class Flink(Dialect):
                     if declaration is not None:
                         return self._parse_declared(declaration)
                     if self._is_unknown_function(token):
-                        message = functions.unknown(token.text)
+                        message = supported.unknown(token.text)
                         raise FlinkParseError(message, token, unsupported=True)
                     self._check_count(token)
                 call = super()._parse_function_call(*args, **kwargs)
                 if call is not None and "start" not in call.meta:
                     call.update_positions(token)
                 return call
-            except functions.ArgumentError as error:
+            except ArgumentError as error:
                 unsupported = error.unsupported
                 raise FlinkParseError(str(error), token, unsupported=unsupported) from None
 
@@ -246,7 +246,7 @@ class Flink(Dialect):
                 if not depth:
                     break
             empty = self._tokens[self._index + 2].token_type == TokenType.R_PAREN
-            functions.check_count(token.text.upper(), 0 if empty else commas + 1, *counts)
+            supported.check_count(token.text.upper(), 0 if empty else commas + 1, *counts)
 
         def _declaration(self, token: Token) -> Declaration | None:
             """The declared Python function that is called at a token, if any."""
@@ -292,7 +292,7 @@ class Flink(Dialect):
                     raise FlinkParseError("UESCAPE takes a string of one character", self._prev)
             try:
                 return texts.of_code_points(token.text, escape)
-            except functions.ArgumentError as error:
+            except ArgumentError as error:
                 raise FlinkParseError(str(error), token) from None
 
         def _parse_placing(self) -> exp.Expr:
@@ -301,7 +301,7 @@ class Flink(Dialect):
             for word in ("PLACING", "FROM", "FOR"):
                 if self._match_text_seq(word):
                     parts += self._parse_csv(self._parse_bitwise)
-            return functions.BUILDERS["OVERLAY"](parts)
+            return supported.BUILDERS["OVERLAY"](parts)
 
         def _parse_interval(
             self, require_interval: bool = True, parse_function_unit: bool = True

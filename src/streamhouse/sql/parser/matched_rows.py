@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from streamhouse.sql import functions, node_errors
+from streamhouse.sql.functions import supported
 from streamhouse.sql.functions.expression_builders import (
     GENERATED,
     call,
@@ -60,7 +60,7 @@ class PatternFunction(exp.Expression):
 def check_calls(script: Script, tree: exp.Expr) -> None:
     """Raise `UnsupportedSqlError` for such a call that is in no MATCH_RECOGNIZE."""
     for call_ in tree.find_all(PatternFunction):
-        raise node_errors.unsupported(script, call_, functions.unknown(call_.name))
+        raise script.unsupported(call_, supported.unknown(call_.name))
 
 
 class PatternError(ValueError):

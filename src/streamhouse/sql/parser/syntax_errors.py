@@ -5,17 +5,14 @@ it: DuckDB's parser accepts other syntax than Flink's, and its errors quote SQL 
 not write.
 """
 
-from collections.abc import Iterator
-
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import closest
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import node_errors
 from streamhouse.sql.functions.expression_builders import GENERATED
 from streamhouse.sql.parser.strict_parser import ADVICE, FlinkParseError
-from streamhouse.sql.text import Script, span
+from streamhouse.sql.text import Script
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
 
@@ -98,15 +95,7 @@ def check_supported(script: Script, tree: exp.Expr, start: int, end: int) -> Non
         error_class = SqlError if message is None else UnsupportedSqlError
         message = message or _syntax_mistake(node)
         if message is not None:
-            has_position = any(span(ancestor) for ancestor in (node, *_ancestors(node)))
-            offsets = node_errors.position_of(script, node) if has_position else (start, end)
-            raise script.error(message, *offsets, error_class)
-
-
-def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
-    while node.parent is not None:
-        node = node.parent
-        yield node
+            raise script.error(message, *script.place_of(node, (start, end)), error_class)
 
 
 def _syntax_mistake(node: exp.Expr) -> str | None:

@@ -10,7 +10,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError, TableError
-from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.functions.expression_builders import column_of
 from streamhouse.sql.parser import hints, query_parser
@@ -66,7 +65,7 @@ def _check_stars(script: Script, tree: exp.Expr) -> None:
         value = isinstance(item.parent, exp.Binary) and not isinstance(item.parent, exp.Dot)
         if value or star.args.get("ilike"):
             message = "* stands for columns, and is no value; write the columns out"
-            raise node_errors.error(script, item, message)
+            raise script.error_at(item, message)
 
 
 def table_name(table: exp.Table) -> Name:
@@ -107,7 +106,7 @@ def resolve_table(
     """The table of a name; raises `SqlError` with its position for an unknown one."""
     if not isinstance(table.this, exp.Identifier):
         message = "table functions are not supported here; name a table, or write a (SELECT …)"
-        raise node_errors.unsupported(script, table, message)
+        raise script.unsupported(table, message)
     try:
         if table.meta.get(VIEWED) and not as_of:
             return resolver.viewed(table_name(table))
@@ -212,9 +211,7 @@ def reserved(
     """Raise for a column name that the engine uses itself."""
     for name in names:
         if name in used:
-            raise node_errors.error(
-                script, node, f"'{name}' is a reserved name; rename the column", SqlError
-            )
+            raise script.error_at(node, f"'{name}' is a reserved name; rename the column", SqlError)
 
 
 def first_set(args: Mapping[str, object], allowed: Iterable[str]) -> str | None:

@@ -3,7 +3,6 @@
 from sqlglot import exp
 
 from streamhouse.close_matches import nearest
-from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import aggregates, binder, casts, nested_values, zones
 from streamhouse.sql.expressions.numbers import double_rounding
 from streamhouse.sql.functions.expression_builders import GENERATED, call
@@ -40,11 +39,10 @@ def column_mappings(
     names = [column.name for column in written]
     for name in listed:
         if name not in names:
-            raise node_errors.error(script, node, not_written(target, name))
+            raise script.error_at(node, not_written(target, name))
     columns_to_fill = list(listed) or names
     if len(columns_to_fill) != count:
-        raise node_errors.error(
-            script,
+        raise script.error_at(
             node,
             f"the query returns {count} column(s), {dotted(target)} takes {len(columns_to_fill)}: "
             f"{', '.join(columns_to_fill)}",
@@ -69,8 +67,7 @@ def converted(
         item = item.copy()
         aggregates.widen(aggregate(item))
         return cast_to(item, source, column.type)
-    raise node_errors.error(
-        script,
+    raise script.error_at(
         node,
         f"column '{column.name}' is {column.type}, but the query returns {source}; "
         f"write CAST(… AS {column.type})",
@@ -82,7 +79,7 @@ def constant(script: Script, node: exp.Expr, text: str, column: Column) -> exp.E
     value = cast_to(exp.Literal.string(text), "STRING", column.type)
     if not binder.computes(binder.generate(value)):
         message = f"'{text}' is not a valid value of column '{column.name}', which is {column.type}"
-        raise node_errors.error(script, node, message)
+        raise script.error_at(node, message)
     return value
 
 

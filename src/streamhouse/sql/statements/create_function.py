@@ -9,7 +9,7 @@ import re
 from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.close_matches import nearest
-from streamhouse.sql import functions
+from streamhouse.sql.functions import supported
 from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.parser.token_cursor import Cursor
@@ -73,7 +73,7 @@ def parse_drop_function(cursor: Cursor, temporary: bool) -> Drop:
     declared = cursor.script.functions
     if name not in declared and not if_exists:
         hint = nearest(name, declared) if declared else "the script has created none"
-        if name.upper() in functions.known():
+        if name.upper() in supported.known():
             hint = "it is built in and cannot be dropped"
         raise cursor.script.error(
             f"there is no Python function '{name}'; {hint}", name_start, name_end
@@ -108,8 +108,8 @@ def _check_free(cursor: Cursor, name: str, start: int, end: int) -> None:
     """Raise for the name of a built-in function, and for a keyword of SQL."""
     upper = name.upper()
     parser = Flink.Parser
-    built_in = upper in functions.known() or upper in parser.FUNCTION_PARSERS
-    if built_in or upper in functions.WINDOW_TABLES:
+    built_in = upper in supported.known() or upper in parser.FUNCTION_PARSERS
+    if built_in or upper in supported.WINDOW_TABLES:
         message = f"{upper} is a built-in function, which a Python function cannot replace; "
         raise cursor.script.error(message + "choose another name", start, end)
     (token, *_) = query_parser.lex(Script(upper))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_select
 from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
@@ -89,9 +88,7 @@ def check_permanent(statement: CreateView) -> None:
             message = (
                 f"a view is stored, but function '{declaration.name}' belongs only to the script; "
             )
-            raise node_errors.unsupported(
-                parsed.script, node, message + "write CREATE TEMPORARY VIEW"
-            )
+            raise parsed.script.unsupported(node, message + "write CREATE TEMPORARY VIEW")
 
 
 def _is_star(item: exp.Expr) -> bool:

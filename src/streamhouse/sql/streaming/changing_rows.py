@@ -28,8 +28,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
-from streamhouse.sql import functions, node_errors
-from streamhouse.sql.functions.expression_builders import cast, column_of
+from streamhouse.sql.functions.expression_builders import cast, column_of, current_time_name
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
@@ -124,7 +123,7 @@ def _grows(item: exp.Expr) -> bool:
     inner = item.unnest()
     while isinstance(inner, exp.Cast):
         inner = inner.this.unnest()
-    return functions.current_time_name(inner) not in (None, "LOCALTIME")
+    return current_time_name(inner) not in (None, "LOCALTIME")
 
 
 def check_lookups(script: Script, top: StreamSelect, target: TableInfo) -> None:
@@ -135,8 +134,7 @@ def check_lookups(script: Script, top: StreamSelect, target: TableInfo) -> None:
     for each, item in top.given:
         if (each.in_key or each.orders) and top.reads_lookup(item):
             role = "part of the key" if each.in_key else "a sequence field"
-            raise node_errors.unsupported(
-                script,
+            raise script.unsupported(
                 item,
                 f"column '{each.name}' of {'.'.join(target.name)} is {role} and comes from a "
                 f"lookup, but rows of {'.'.join(top.source.name)} change: after a change of the "

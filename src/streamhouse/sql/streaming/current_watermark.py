@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.functions.expression_builders import current_time_name
 from streamhouse.sql.plan import Resolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.statements.watermark import by_split
@@ -47,7 +47,7 @@ def source_watermarks(stream: Stream, resolver: Resolver) -> tuple[str, list[exp
     message = f"CURRENT_WATERMARK takes the time column of the WATERMARK of {source.name[-1]}" + (
         f": write CURRENT_WATERMARK({time})" if watermark else ", which has none"
     )
-    raise node_errors.unsupported(stream.script, calls[0], message)
+    raise stream.script.unsupported(calls[0], message)
 
 
 def _arguments(top: StreamSelect) -> Iterator[exp.Expr]:
@@ -55,7 +55,7 @@ def _arguments(top: StreamSelect) -> Iterator[exp.Expr]:
     conditions = [*top.where, *(lookup.on for lookup in top.lookups)]
     for part in [*top.items, *top.group, *conditions]:
         for node in part.walk():
-            if functions.current_time_name(node) == "WATERMARK":
+            if current_time_name(node) == "WATERMARK":
                 yield node.expressions[0]
 
 

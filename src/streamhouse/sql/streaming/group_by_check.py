@@ -5,7 +5,7 @@ from collections.abc import Collection
 from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
-from streamhouse.sql import functions
+from streamhouse.sql.functions.expression_builders import current_time_name
 from streamhouse.sql.resolution.insert_target import aggregate
 from streamhouse.sql.streaming.generated_sql import Stream, bound
 from streamhouse.sql.streaming.stream_select import (
@@ -73,7 +73,7 @@ def _groups_used(item: exp.Expr, groups: Collection[str], current_times: bool) -
         return {text}
     if isinstance(inner, exp.Column | exp.AggFunc):
         return None
-    if functions.current_time_name(inner) is not None and not current_times:
+    if current_time_name(inner) is not None and not current_times:
         return None
     used_groups: set[str] = set()
     for child in inner.iter_expressions():

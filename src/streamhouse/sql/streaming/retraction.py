@@ -11,7 +11,6 @@ from dataclasses import replace
 from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
-from streamhouse.sql import node_errors
 from streamhouse.sql.functions.expression_builders import SUMMAND, call, column_of
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, removes_records
@@ -107,8 +106,7 @@ def can_sign(script: Script, top: StreamSelect) -> bool:
     merged = [(each, item) for each, item in top.given if not each.in_key]
     for each, item in merged:
         if each.function not in _RETRACT and not each.ignores:
-            raise node_errors.unsupported(
-                script,
+            raise script.unsupported(
                 item,
                 f"column '{each.name}' merges by {each.function}, which cannot retract a row "
                 "that is changed or deleted; aggregate in the query, by GROUP BY, and keep its "

@@ -5,7 +5,7 @@ from typing import Self
 
 from sqlglot import exp
 
-from streamhouse.sql import functions
+from streamhouse.sql.functions.expression_builders import current_time_name
 from streamhouse.sql.options.merge_functions import (
     group_sequence_fields,
     ignores_retractions,
@@ -143,7 +143,7 @@ def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:
 
 def reads_time(item: exp.Expr) -> bool:
     """Whether an expression depends on the time of the batch."""
-    return any(functions.current_time_name(node) is not None for node in item.walk())
+    return any(current_time_name(node) is not None for node in item.walk())
 
 
 def plain_text(item: exp.Expr) -> str:
