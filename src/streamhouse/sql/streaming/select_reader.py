@@ -128,7 +128,8 @@ class _Reader:
         if isinstance(node, exp.Table) and node.name not in ctes:
             info, options = self._tables[node.name]
             visible = {alias: columns.visible_columns(info, alias)}
-            yield StreamSelect(select, info, options, alias), visible
+            script, zone = self._script, self._resolver.zone
+            yield StreamSelect(script, zone, select, info, options, alias), visible
             return
         query, scope = ctes[node.name] if isinstance(node, exp.Table) else (node.this, ctes)
         for inner in self.selects(query, scope):
