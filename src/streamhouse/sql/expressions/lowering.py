@@ -12,13 +12,13 @@ from streamhouse.sql.expressions import (
     comparisons,
     intervals,
     nested_values,
+    numbers,
     timestamp_digits,
     type_probe,
     udf_conversion,
     zones,
 )
 from streamhouse.sql.expressions.binder import Relations
-from streamhouse.sql.expressions.numbers import decimals, double_rounding
 from streamhouse.sql.expressions.operand_types import OperandTypes, output_types
 from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import json, texts, times
@@ -240,7 +240,7 @@ class _Translation:
             return node
         if isinstance(node, exp.Round):
             is_double = self._is(node.this, exp.DType.DOUBLE)
-            return double_rounding.rounded(node) if is_double else node
+            return numbers.rounded(node) if is_double else node
         if isinstance(node, exp.Anonymous) and node.name == SUMMAND:
             return self._summand(node.expressions[0])
         if isinstance(node, exp.Anonymous) and node.name in WINDOW_TIMES:
@@ -250,7 +250,7 @@ class _Translation:
             return self._moment(at, self.types.of(node.expressions[0]), AS_IS)
         if isinstance(node, exp.Anonymous) and node.name == "TRUNC" and len(node.expressions) == 2:
             is_double = self._is(node.expressions[0], exp.DType.DOUBLE)
-            return double_rounding.truncated(node) if is_double else node
+            return numbers.truncated(node) if is_double else node
         if isinstance(node, exp.Floor | exp.Ceil) and self._is(node.this, *_INTS):
             whole: exp.Expr = node.this
             return whole
@@ -396,7 +396,7 @@ class _Translation:
                     text.set("this", value)
                     text.replace(casts.converted(text))
         if isinstance(node, exp.Lower | exp.Upper):
-            return texts.in_case(node, double_rounding.is_repeatable(node.this))
+            return texts.in_case(node, numbers.is_repeatable(node.this))
         return node
 
     def _arithmetic(self, node: exp.Binary) -> exp.Expr:
@@ -441,7 +441,7 @@ class _Translation:
             side.replace(_wrap(side.copy()))
         node.set("typed", False)
         node.set("safe", False)
-        return self._typed(node, decimals.divided(node, self.relations), _DIVISION)
+        return self._typed(node, numbers.divided(node, self.relations), _DIVISION)
 
     def _comparison(self, node: exp.Binary) -> exp.Expr:
         comparisons.check(self.script, [node.left, node.right])

@@ -4,8 +4,7 @@ from sqlglot import exp
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql.expressions import aggregates, binder, casts, nested_values, zones
-from streamhouse.sql.expressions.numbers import double_rounding
-from streamhouse.sql.functions.expression_builders import GENERATED, call
+from streamhouse.sql.functions.expression_builders import GENERATED, call, cast
 from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import Column, TableInfo
 from streamhouse.sql.text import Script
@@ -96,7 +95,7 @@ def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
     elif kind == "BLOB" and base(source) in ("STRING", "VARCHAR", "CHAR"):
         value = call("ENCODE", item)
     elif base(flink) == "DECIMAL" and base(source) == "DOUBLE":
-        value = double_rounding.decimal_source(item)
+        value = cast(item, "VARCHAR")  # as a CAST, by its text
     elif "ROW<" in source and "ROW<" in flink:
         value = nested_values.fields_by_place(item, duck_type(source), kind)
     value = casts.fitted(value, flink)
