@@ -14,6 +14,7 @@ from streamhouse.sql.expressions import lowering
 from streamhouse.sql.functions.expression_builders import column_of
 from streamhouse.sql.parser import hints, query_parser
 from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo
+from streamhouse.sql.select_parts import cte_of
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script, of_query
 from streamhouse.sql.types import duck_type
@@ -79,25 +80,9 @@ def leaves(tree: exp.Expr) -> list[exp.Table]:
         table
         for table in tree.find_all(exp.Table)
         if (isinstance(table.this, exp.Identifier) if table.args.get("db") else
-            table.name not in queries or not _names_query(table))
+            table.name not in queries or cte_of(table) is None)
     ]  # fmt: skip
     return sorted(tables, key=lambda table: table.this.meta.get("start", 0))
-
-
-def _names_query(table: exp.Table) -> bool:
-    """Whether a table's name is that of a CTE in scope: of an earlier one, or any if RECURSIVE."""
-    inside: exp.Expr | None = None
-    current: exp.Expr | None = table
-    while current is not None:
-        clause = current.args.get("with_") or exp.With(expressions=[])
-        for cte in clause.expressions:
-            if cte is inside and not clause.args.get("recursive"):
-                break
-            if cte.alias == table.name:
-                return True
-        inside = current if isinstance(current, exp.CTE) else inside
-        current = current.parent
-    return False
 
 
 def resolve_table(

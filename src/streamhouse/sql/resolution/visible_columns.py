@@ -10,7 +10,7 @@ from streamhouse.sql.expressions.binder import BindError, Relations, check_case
 from streamhouse.sql.functions.expression_builders import WINDOWED_TIME, current_time_name
 from streamhouse.sql.functions.row_patterns import ALIAS, OWN, PLACE
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.select_parts import sources
+from streamhouse.sql.select_parts import cte_of, sources
 from streamhouse.sql.text import Script
 
 Names = dict[str, list[str] | None]
@@ -195,10 +195,10 @@ def _is_clock(node: exp.Expr) -> bool:
     select = node.find_ancestor(exp.Select)
     if not isinstance(node, exp.Column) or not isinstance(select, exp.Select):
         return False
-    queries = {cte.alias: cte.this for cte in node.root().find_all(exp.CTE)}
     for source in sources(select):
         if source.alias_or_name == node.table:
-            inner = queries.get(source.name) if isinstance(source, exp.Table) else source.this
+            query = cte_of(source) if isinstance(source, exp.Table) else source
+            inner = None if query is None else query.this
             inner = inner.unnest() if isinstance(inner, exp.Subquery) else inner
             items = inner.selects if isinstance(inner, exp.Select) else []
             return any(_is_clock(i.unalias()) for i in items if i.alias_or_name == node.name)
