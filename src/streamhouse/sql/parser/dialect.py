@@ -323,7 +323,7 @@ class Flink(Dialect):
                 self.refuse("an INTERVAL of two units takes a string, such as INTERVAL '1-06' …")
             try:
                 return intervals.of_two_units(value.name, first, second)
-            except intervals.IntervalError as error:
+            except ArgumentError as error:
                 raise FlinkParseError(str(error), self._prev) from None
 
         def _parse_interval_unit(self) -> str:
