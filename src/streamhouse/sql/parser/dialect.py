@@ -2,8 +2,8 @@
 
 The parser parses queries and expressions only, for `parser.query_parser`;
 `streamhouse.sql.statements.script` parses the statements around them. The base would drop or
-misread two things. Here, `/*+ … */` blocks reach the tree (as `TableHints` on a table, as `Hint` on
-a SELECT) or are an error, and only the functions of `streamhouse.sql.functions` exist.
+misread two things. Here, `/*+ … */` blocks reach the tree (in the `meta` of a table, as `Hint` on a
+SELECT) or are an error, and only the functions of `streamhouse.sql.functions` exist.
 """
 
 from collections.abc import Callable, Collection
@@ -11,10 +11,8 @@ from typing import Any, ClassVar
 
 from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
-from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.errors import SqlError
 from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import supported, texts
 from streamhouse.sql.functions.expression_builders import ArgumentError, current_time
@@ -22,7 +20,6 @@ from streamhouse.sql.parser.group_windows import GROUP_WINDOWS
 from streamhouse.sql.parser.match_recognize import MatchRecognizeParser
 from streamhouse.sql.parser.matched_rows import PATTERN_FUNCTIONS
 from streamhouse.sql.parser.strict_parser import FlinkParseError, closed
-from streamhouse.sql.text import Script
 from streamhouse.sql.udf.function import Declaration
 from streamhouse.sql.udf.registry import declared_call
 
@@ -59,12 +56,6 @@ def _placed(parse: Callable[..., Any]) -> Callable[..., Any]:
     return parsed
 
 
-class TableHints(exp.Expression):
-    """`/*+ … */` after a table's name or alias; `this` is the text inside."""
-
-    arg_types = {"this": True}
-
-
 class Flink(Dialect):
     """Apache Flink SQL: queries and expressions."""
 
@@ -94,14 +85,6 @@ class Flink(Dialect):
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
             "MATCH_CONDITION": TokenType.MATCH_CONDITION,
         }
-
-        def tokenize(self, sql: str) -> list[Token]:
-            """Tokens, each hint block being one HINT token; raises `SqlError`."""
-            return _with_hints(Script(sql), 0, len(sql), super().tokenize)
-
-        def tokenize_part(self, script: Script, start: int, end: int) -> list[Token]:
-            """As `tokenize`, for a part of a script; tokens have their offsets in the script."""
-            return _with_hints(script, start, end, super().tokenize)
 
     class Parser(MatchRecognizeParser):
         TABLE_ALIAS_TOKENS = parser.Parser.TABLE_ALIAS_TOKENS - {TokenType.MATCH_CONDITION}
@@ -173,7 +156,7 @@ class Flink(Dialect):
             for token in table_hints:
                 del self._hints[token.start]
             if table_hints:
-                hints = [TableHints(this=t.text).update_positions(t) for t in table_hints]
+                hints = [exp.Var(this=t.text).update_positions(t) for t in table_hints]
                 table.meta["hints"] = hints
             return table
 
@@ -396,33 +379,3 @@ def _unquoted_word(node: exp.Expr | None) -> str:
     if not isinstance(node, exp.Column) or node.table or not isinstance(node.this, exp.Identifier):
         return ""
     return "" if node.this.quoted else node.name.upper()
-
-
-def _with_hints(
-    script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
-) -> list[Token]:
-    """Tokens of a part; a hint block becomes a HINT token whose text is the block's body."""
-    tokens: list[Token] = []
-    offset = start
-    for hint in script.hints(start, end):
-        tokens += _without_hints(script, offset, hint.start, tokenize)
-        tokens.append(Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1))
-        offset = hint.end
-    return tokens + _without_hints(script, offset, end, tokenize)
-
-
-def _without_hints(
-    script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
-) -> list[Token]:
-    """Tokens of a part without hints, with their offsets in the script."""
-    try:
-        tokens = tokenize(script.text[start:end])
-    except TokenError:
-        raise SqlError(
-            "the text cannot be parsed; a number or a quote in it is incomplete"
-        ) from None
-    for token in tokens:
-        token.start += start
-        token.end += start
-        token.comments = []
-    return tokens

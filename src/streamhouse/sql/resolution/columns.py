@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
-from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError, TableError
@@ -110,12 +109,8 @@ def table_options(script: Script, node: exp.Expr) -> dict[str, str]:
     """The options in the OPTIONS hints of a table."""
     options: dict[str, str] = {}
     for hint in node.meta.get("hints", ()):
-        options |= hints.table_options(script, _token(hint))
+        options |= hints.table_options(script, hint.name, hint.meta["start"])
     return options
-
-
-def _token(hint: exp.Expr) -> Token:
-    return Token(TokenType.HINT, str(hint.this), start=hint.meta["start"], end=hint.meta["end"])
 
 
 def physical(info: TableInfo) -> dict[str, str]:

@@ -336,7 +336,8 @@ def _insert(cursor: Cursor) -> Insert:
     target = elements.dotted_name(cursor, "the target table's name")
     options: dict[str, str] = {}
     while cursor.current is not None and cursor.current.token_type == TokenType.HINT:
-        options |= hints.table_options(cursor.script, cursor.take())
+        hint = cursor.take()
+        options |= hints.table_options(cursor.script, hint.text, hint.start)
     partition = elements.partition_values(cursor) if cursor.accept("PARTITION") else {}
     columns: tuple[str, ...] = ()
     if cursor.at("(") and cursor.peek(1) not in ("SELECT", "WITH", "VALUES", "("):
