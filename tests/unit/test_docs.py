@@ -18,9 +18,9 @@ from streamhouse.errors import NotStreamedError, TableError
 from streamhouse.operators.planning.view_plan import plan_view, plan_view_into
 from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.paimon.spark import options
-from streamhouse.sql import functions
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
+from streamhouse.sql.functions import supported
 from streamhouse.sql.options import known_options
 from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo, ViewInfo
@@ -139,7 +139,7 @@ def test_the_readme_shows_the_example_that_it_runs() -> None:
 @pytest.mark.parametrize(
     ("guide", "known"),
     [
-        (SQL_GUIDE, functions.known()),
+        (SQL_GUIDE, supported.known()),
         (SQL_GUIDE, known_options.SET_OPTIONS),
         (SQL_GUIDE, known_options.LOOKUP_OPTIONS),
         (SQL_GUIDE, hints.LOOKUP_HINT_KEYS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -56,24 +57,20 @@ class LiteralRows:
         arrays: dict[str, pa.Array] = {ROW: pa.array(range(self.count), pa.int64())}
         for number, forms in enumerate(self.columns):
             if len(forms) > 1:
-                form_indexes = [0] * self.count
-                for kind, form in enumerate(forms):
-                    for row in form.rows:
-                        form_indexes[row] = kind
-                arrays[form_column(number)] = pa.array(form_indexes, pa.int32())
+                kinds = ((form, [kind] * len(form.rows)) for kind, form in enumerate(forms))
+                arrays[form_column(number)] = pa.array(self._by_row(kinds), pa.int32())
             for index in range(max(len(form.literals) for form in forms)):
-                arrays[text_column(number, index)] = self._texts(forms, index)
+                texts = ((form, form.texts[index]) for form in forms if index < len(form.texts))
+                arrays[text_column(number, index)] = pa.array(self._by_row(texts), pa.string())
         return pa.table(arrays)
 
-    def _texts(self, forms: tuple[Form, ...], index: int) -> pa.Array:
-        import pyarrow as pa
-
-        texts: list[str | None] = [None] * self.count
-        for form in forms:
-            if index < len(form.texts):
-                for row, text in zip(form.rows, form.texts[index], strict=True):
-                    texts[row] = text
-        return pa.array(texts, pa.string())
+    def _by_row(self, values: Iterable[tuple[Form, Sequence[object]]]) -> list[object]:
+        """The values of the cells of forms, each at the place of its row; null for all others."""
+        placed: list[object] = [None] * self.count
+        for form, own in values:
+            for row, value in zip(form.rows, own, strict=True):
+                placed[row] = value
+        return placed
 
 
 def form_column(number: int) -> str:

@@ -111,6 +111,22 @@ def clauses_of(select: exp.Select, *clauses: str) -> exp.Select:
     return made
 
 
+def cte_of(table: exp.Table) -> exp.CTE | None:
+    """The WITH query in scope that a name means: an earlier one, or any one if it is RECURSIVE."""
+    inside: exp.Expr | None = None
+    current: exp.Expr | None = table
+    while current is not None:
+        clause = current.args.get("with_") or exp.With(expressions=[])
+        for cte in clause.expressions:
+            if cte is inside and not clause.args.get("recursive"):
+                break
+            if isinstance(cte, exp.CTE) and cte.alias == table.name:
+                return cte
+        inside = current if isinstance(current, exp.CTE) else inside
+        current = current.parent
+    return None
+
+
 def with_queries(node: exp.Expr | None) -> exp.With | None:
     """The WITH queries in whose scope the parts of a node are; None without any."""
     queries: list[exp.Expr] = []

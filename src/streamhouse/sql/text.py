@@ -2,19 +2,17 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.errors import SqlError
+from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.secrets import LEXEME, disjoint_secrets, edited
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.udf.function import Declarations
-
-E = TypeVar("E", bound=SqlError)
 
 _UNCLOSED = {
     "'": "this string is never closed; end it with '",
@@ -22,15 +20,6 @@ _UNCLOSED = {
     "/*": "this comment is never closed; end it with */",
     '"': "double quotes are not used in Flink SQL; write 'text' for a string, `name` for a name",
 }
-
-
-@dataclass(frozen=True)
-class Hint:
-    """A `/*+ … */` block: offsets of the whole block, and its body."""
-
-    start: int
-    end: int
-    body: str
 
 
 @dataclass(frozen=True)
@@ -61,13 +50,13 @@ class Script:
         return TextPosition(line + self.line - 1, offset - self._starts[line - 1] + 1)
 
     def error(
-        self, message: str, start: int, end: int | None = None, kind: type[E] | None = None
+        self, message: str, start: int, end: int | None = None, kind: type[SqlError] = SqlError
     ) -> SqlError:
         """An error of class `kind` about the text from `start` up to (not including) `end`."""
         start = min(start, len(self.text))
         position = self.position(start)
         line_start = self._starts[position.line - self.line]
-        return (kind or SqlError)(
+        return kind(
             message,
             line=position.line,
             column=position.column,
@@ -75,13 +64,42 @@ class Script:
             snippet=self._masked[start : end if end is not None else start + 1],
         )
 
-    def hints(self, start: int, end: int) -> Iterator[Hint]:
-        """The hint blocks in a range; `SqlError` for a quote or comment that is never closed."""
+    def place_of(self, node: exp.Expr, whole: tuple[int, int] | None = None) -> tuple[int, int]:
+        """The range (start, end exclusive) of a node, or of the nearest one around it that has one.
+
+        Without any: `whole`, or the whole text.
+        """
+        current: exp.Expr | None = node
+        while current is not None:
+            if (offsets := span(current)) is not None:
+                return offsets
+            current = current.parent
+        return whole or (len(self.text) - len(self.text.lstrip()), len(self.text))
+
+    def error_at(self, node: exp.Expr, message: str, kind: type[SqlError] = SqlError) -> SqlError:
+        """An error at the place of a parsed node."""
+        return self.error(message, *self.place_of(node), kind)
+
+    def error_in(
+        self, tokens: Sequence[Token], message: str, kind: type[SqlError] = SqlError
+    ) -> SqlError:
+        """An error about tokens, from the first to the last one."""
+        return self.error(message, tokens[0].start, tokens[-1].end + 1, kind)
+
+    def unsupported(self, node: exp.Expr, message: str) -> SqlError:
+        return self.error_at(node, message, UnsupportedSqlError)
+
+    def hints(self, start: int, end: int) -> Iterator[Token]:
+        """The hint blocks `/*+ … */` in a range, each as a token whose text is the block's body.
+
+        Raises `SqlError` for a quote or comment that is never closed.
+        """
         for match in LEXEME.finditer(self.text, start, end):
             if match.lastgroup == "bad":
                 raise self.error(_UNCLOSED[match.group()], match.start(), match.end())
             if match.lastgroup == "hint":
-                yield Hint(match.start(), match.end(), match.group()[3:-2])
+                body, first, last = match.group()[3:-2], match.start(), match.end() - 1
+                yield Token(TokenType.HINT, body, start=first, end=last)
 
 
 def of_query(query: Query) -> Script:

@@ -6,12 +6,12 @@ import pytest
 from sqlglot.parser import Parser
 
 from streamhouse.errors import SqlError
-from streamhouse.sql import functions
 from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.functions import supported
 from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo, ViewInfo
 from streamhouse.sql.syntax import Query, TextPosition
 
-NAMES = sorted({*functions.known(), *Parser.FUNCTION_PARSERS})
+NAMES = sorted({*supported.known(), *Parser.FUNCTION_PARSERS})
 ARGUMENTS = ("1", "'a'", "ARRAY[1, 2]", "*")
 MOST = 5
 VARIADIC = {

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.sql.expressions.binder import generate
-from streamhouse.sql.expressions.numbers.decimals import _quotient, result_type
+from streamhouse.sql.expressions.numbers import _quotient, result_type
 from streamhouse.sql.expressions.value_errors import readable
 
 if TYPE_CHECKING:

@@ -74,3 +74,24 @@ def test_each_error_has_a_position_and_an_alternative(catalog: Catalog, text: st
     error = caught.value
     assert (error.line, error.column > 0, bool(error.snippet)) == (2, True, True)
     assert ALTERNATIVE.search(error.message), error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("WITH a AS (INSERT INTO t VALUES (1)) SELECT 1 AS b", "INSERT"),
+        ("WITH a AS (SELECT 1 AS b) DELETE FROM t", "DELETE"),
+        ("WITH a AS (ALTER TABLE t ADD c INT) SELECT 1 AS b", "ALTER"),
+        ("SELECT * FROM (DESCRIBE t)", "DESCRIBE"),
+        ("WITH a AS (1 + 1) SELECT 1 AS b", "a"),
+    ],
+)
+def test_statements_in_queries_are_refused_at_their_first_word(text: str, word: str) -> None:
+    with pytest.raises(UnsupportedSqlError, match="a query must be SELECT or VALUES") as caught:
+        parse_script(text)
+    assert caught.value.snippet == word
+
+
+@pytest.mark.parametrize("text", ["TRUNCATE(b, 1)", "REPLACE(b, 'x', 'y')"])
+def test_functions_named_as_statements_begin_are_expressions(text: str) -> None:
+    assert parse_script(f"CREATE TABLE t (b STRING, c AS {text})")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
 from streamhouse.errors import SqlError, TableError
-from streamhouse.paimon.catalog.draft_table import DraftTable
+from streamhouse.paimon.catalog.draft_table import altered, declared_table
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.runtime.replacement.difference import ViewDifference, view_difference
 from streamhouse.sql.plan import Column
@@ -118,7 +118,7 @@ def test_changes_of_columns_lead_to_the_columns(seed: int) -> None:
     new = [Column(name, "STRING", rng.random() < 0.5) for name in "gh" if rng.random() < 0.6]
     after = [*kept, *new]
     rng.shuffle(after)
-    table = DraftTable("d.t", TableDeclaration(before, ["id"], [], {"bucket": "1"}))
-    altered = table.altered(list(column_changes(before, after))).columns
-    assert [(c.name, c.type) for c in altered] == [(c.name, c.type) for c in after]
-    assert all(c.nullable for c in altered if c.name in Counter(each.name for each in new))
+    table = declared_table("d.t", TableDeclaration(before, ["id"], [], {"bucket": "1"}))
+    columns = altered(table, list(column_changes(before, after))).columns
+    assert [(c.name, c.type) for c in columns] == [(c.name, c.type) for c in after]
+    assert all(c.nullable for c in columns if c.name in Counter(each.name for each in new))

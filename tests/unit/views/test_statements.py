@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from tests.unit.views.view_session import ViewSession
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import SqlError, StreamhouseError
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Describe, Show
+from streamhouse.sql.views.statement import AlterMaterializedView
 
 
 @pytest.fixture
@@ -83,6 +84,21 @@ def test_the_shown_definition_creates_the_same_view(shop: ViewSession) -> None:
     shop.run(text)  # As a script that is run again does.
     shop.execute("ALTER MATERIALIZED VIEW v REFRESH PARTITION (land = 'DE')")
     assert set(shop.rows("SELECT * FROM v")) == {("DE", 1), ("FR", 2)}
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("'30' SECOND", 30), ("5 MINUTES", 300), ("'1' WEEK", 604_800), ("'0' DAY", 0)],
+)
+def test_freshness_is_an_interval_of_whole_seconds(written: str, seconds: int) -> None:
+    (alter,) = parse_script(f"ALTER MATERIALIZED VIEW v SET FRESHNESS = INTERVAL {written}")
+    assert isinstance(alter, AlterMaterializedView) and alter.freshness_s == seconds
+
+
+@pytest.mark.parametrize("written", ["", "5", "INTERVAL '1' MONTH", "INTERVAL '0.5' SECOND"])
+def test_other_freshness_is_an_error(written: str) -> None:
+    with pytest.raises(SqlError, match="expected an interval such as"):
+        parse_script(f"CREATE MATERIALIZED VIEW v FRESHNESS = {written} AS SELECT 1 AS a")
 
 
 def test_a_view_is_refreshed_where_its_catalog_has_another_name(shop: ViewSession) -> None:

@@ -17,7 +17,6 @@ from streamhouse.operators.planning.closed_windows import (
 )  # fmt: skip
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.sink import Sink
-from streamhouse.sql import node_errors
 from streamhouse.sql.batch import total_order, window_slices
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, planned_into, query_tree
 from streamhouse.sql.expressions.zones import UTC
@@ -180,8 +179,7 @@ def _check_times(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> None:
     tree = views_expanded(parsed, tree.copy(), resolver)
     for node in tree.find_all(exp.Anonymous):
         if node.name == CURRENT_WATERMARK:
-            raise node_errors.unsupported(
-                parsed.script,
+            raise parsed.script.unsupported(
                 node.expressions[0],
                 "CURRENT_WATERMARK compares each row with those that came before it, and a view is "
                 "computed from the tables as they are now. INSERT the rows that came in time into "
@@ -190,8 +188,7 @@ def _check_times(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> None:
     for table in names.leaves(tree):
         version = table.args.get("version")
         if version is not None and version.find(exp.Column) is not None:
-            raise node_errors.unsupported(
-                parsed.script,
+            raise parsed.script.unsupported(
                 table,
                 "FOR SYSTEM_TIME AS OF a column joins each row once, as of its time, and a view is "
                 f"computed from the tables as they are now. As of a stored time, name {VERSIONED}. "

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, StreamhouseError, TableError, UnsupportedSqlError
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
-from streamhouse.paimon.catalog.draft_table import DraftTable
-from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.catalog.draft_table import altered
 from streamhouse.sql.plan import CURRENT, AsOf, Name, ResolverAround, TableInfo
 from streamhouse.sql.schema_changes import column_changes
 from streamhouse.sql.statements.create_view import with_full_names
@@ -187,10 +186,7 @@ class MaterializedViews:
         self._check_columns(full, new.plan, statement.partitioned_by)
         goes_on = None
         if not (
-            at_once
-            or stored.full
-            or before.full
-            or self._drafted(full).latest_snapshot_id() is None
+            at_once or stored.full or before.full or self._stored(full).latest_snapshot_id() is None
         ):
             with suppress(StreamhouseError):
                 goes_on = self._planned(full, before)
@@ -255,7 +251,7 @@ class MaterializedViews:
             problem = f"its partitions cannot change; they are: {now}"
         else:
             try:
-                self._drafted(full).altered(list(column_changes(table.columns, plan.columns)))
+                altered(self._stored(full), list(column_changes(table.columns, plan.columns)))
             except StreamhouseError as error:
                 problem = str(error)
         dropped = {column.name for column in table.columns} - {c.name for c in plan.columns}
@@ -409,13 +405,12 @@ class MaterializedViews:
             )
         return DefinedView(full, stored, plan)
 
-    def _drafted(self, full: Name) -> DraftTable:
-        """The table of a view, to try changes of its schema."""
-        table = self._catalogs.warehouse(full[0]).readable(_table_of(full))
-        return table if isinstance(table, DraftTable) else DraftTable.of_stored(cast(Table, table))
+    def _stored(self, full: Name) -> Any:
+        """The table of a full name, as the script has changed it; it may be a system table."""
+        return self._catalogs.warehouse(full[0]).readable(_table_of(full))
 
     def _table(self, full: Name) -> TableInfo:
-        return _table_info(full, self._catalogs.warehouse(full[0]).readable(_table_of(full)))
+        return _table_info(full, self._stored(full))
 
 
 def next_name(full: Name) -> Name:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import hide_secrets, is_secret
 from streamhouse.runtime.session.session import Session
-from streamhouse.sql import functions
+from streamhouse.sql.functions import supported
 from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo
 from streamhouse.sql.statements.create_view import create_text
 from streamhouse.sql.statements.watermark import IDLE_OPTION
@@ -45,7 +45,7 @@ def _listed(session: Session, statement: Show) -> list[str]:
     catalog, database = catalogs.current
     match kind:
         case "FUNCTIONS":
-            return sorted([*functions.known(), *session.functions], key=str.upper)
+            return sorted([*supported.known(), *session.functions], key=str.upper)
         case "USER FUNCTIONS":
             return sorted(session.functions)
         case "JOBS":

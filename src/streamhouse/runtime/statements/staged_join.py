@@ -11,7 +11,6 @@ from sqlglot import exp
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.result_view import Reader, Staged, result_name
-from streamhouse.sql import node_errors
 from streamhouse.sql.parser.windowed_rows import WINDOWED, source_rows, windowed_time
 from streamhouse.sql.plan import Column, Name, TableInfo, Watermark
 from streamhouse.sql.resolution import columns as names
@@ -98,7 +97,7 @@ def _versioned(session: Session, statement: Reader, target: Name) -> Staged | No
             continue
         if table.watermark is None or not knows_deletes(table):
             reason = _NO_TIME if table.watermark is None else _UPSERTS
-            raise node_errors.unsupported(parsed.script, named, reason.format(named.name))
+            raise parsed.script.unsupported(named, reason.format(named.name))
         base = len(parsed.script.text) - len(statement.query.text)
         return _versions(session, statement, target, (named, base), table)
     return None

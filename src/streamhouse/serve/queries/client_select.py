@@ -19,7 +19,6 @@ from streamhouse.serve.views.served_view import (
     definition,
     hide_definition_errors,
 )
-from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.options.time_travel_options import TRAVEL_KEYS
 from streamhouse.sql.plan import CURRENT, AsOf, BoundedQuery, Name, TableInfo, ViewInfo
@@ -137,22 +136,22 @@ def _check(query: Query, tables: _Served) -> None:
     tree, script = parsed.tree, parsed.script
     for clause in tree.find_all(exp.With):
         if clause.args.get("recursive"):
-            raise node_errors.unsupported(script, clause, "WITH RECURSIVE is not supported")
+            raise script.unsupported(clause, "WITH RECURSIVE is not supported")
         for name in (expression.alias for expression in clause.expressions):
             # It would shadow one of the engine's relations (`scan_0`, …).
             if _RELATION.fullmatch(name):
                 raise UnsupportedSqlError(f"'{name}' is a reserved name; rename the WITH query")
     for table in names.leaves(tree):
         if not isinstance(table.this, exp.Identifier):
-            raise node_errors.unsupported(script, table, "table functions are not supported here")
+            raise script.unsupported(table, "table functions are not supported here")
         for key in names.table_options(script, table):
             if key not in TRAVEL_KEYS:
                 message = (
                     f"hint OPTIONS: option '{key}' is not supported here; "
                     f"{nearest(key, TRAVEL_KEYS)}"
                 )
-                raise node_errors.error(script, table.meta["hints"][0], message)
+                raise script.error_at(table.meta["hints"][0], message)
         try:
             tables.served(names.table_name(table))
         except TableError as error:
-            raise node_errors.error(script, table, str(error)) from None
+            raise script.error_at(table, str(error)) from None

@@ -35,7 +35,6 @@ from streamhouse.serve.views.served_view import (
     table_info,
     table_of,
 )
-from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser.query_parser import parse_condition
@@ -281,7 +280,7 @@ class RowsSource:
             for name in after_table or parts[:1]:
                 if name not in self._served:
                     message = f"there is no column '{name}'; {nearest(name, self._served)}"
-                    raise node_errors.error(script, column, message)
+                    raise script.error_at(column, message)
 
 
 class _PinnedResolver(WarehouseTables):

@@ -12,7 +12,6 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
 from streamhouse.close_matches import nearest
-from streamhouse.sql import node_errors
 from streamhouse.sql.batch import (
     joins_in_time,
     literal_insert,
@@ -101,7 +100,7 @@ class Analyzed:
                 f"{what} names {len(given)} column(s), but its query returns "
                 f"{len(self.output)}: {', '.join(self.output)}"
             )
-            raise node_errors.error(script, node, message)
+            raise script.error_at(node, message)
         output = list(given) or self.output
         names.reserved(script, output, node)
         return output
@@ -155,7 +154,7 @@ def analyze_select(query: Query, resolver: Resolver, refusal: str) -> Analyzed:
     """Analyze the query of a statement that needs a SELECT; for VALUES `refusal` is the error."""
     parsed = names.parse_query(query)
     if not isinstance(parsed.tree, exp.Query):
-        raise node_errors.unsupported(parsed.script, parsed.tree, refusal)
+        raise parsed.script.unsupported(parsed.tree, refusal)
     with limited_depth(query):
         return analyze_tree(parsed, parsed.tree.copy(), resolver)
 
@@ -165,7 +164,7 @@ def query_tree(parsed: Parsed) -> exp.Query:
     tree, plain = parsed.tree, parsed.tree.unnest()
     tree = row_comparisons.of_values(plain) if isinstance(plain, exp.Values) else tree
     if not isinstance(tree, exp.Query):
-        raise node_errors.unsupported(parsed.script, tree, "a query must be SELECT, WITH or VALUES")
+        raise parsed.script.unsupported(tree, "a query must be SELECT, WITH or VALUES")
     return tree
 
 
@@ -215,7 +214,7 @@ def analyze_tree(
         final = pushdown_projections(lowered)
         window_slices.aggregate_slices(final, scans.relations)
     except OptimizeError as error:
-        raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
+        raise parsed.script.error_at(tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
     types = [kind for _, kind in bound(parsed.script, parsed.tree, final, scans.relations)]
@@ -233,7 +232,7 @@ def _write_conditions(parsed: Parsed, tree: exp.Expr) -> None:
                         "a condition of DEFINE that depends on the rows matched before has no "
                         "Python function and no current time; compute these in a subquery"
                     )
-                    raise node_errors.unsupported(parsed.script, condition, message)
+                    raise parsed.script.unsupported(condition, message)
                 condition.replace(exp.Literal.string(sql))
 
 
@@ -256,15 +255,13 @@ def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
     for union in tree.find_all(exp.SetOperation):
         if union.args.get("by_name"):
             message = "BY NAME is not supported; name the columns in the order of the first query"
-            raise node_errors.unsupported(parsed.script, union, message)
+            raise parsed.script.unsupported(union, message)
     for node in tree.find_all(exp.Select, exp.Table, exp.Subquery):
         allowed = _SELECT_ARGS if isinstance(node, exp.Select) else _TABLE_ARGS + _SELECT_ARGS
         extra = names.first_set(node.args, allowed)
         if extra:
             word = _CLAUSES.get(extra, extra.strip("_").upper().replace("_", " "))
-            raise node_errors.unsupported(
-                parsed.script, node, f"{word} is not supported; leave it out"
-            )
+            raise parsed.script.unsupported(node, f"{word} is not supported; leave it out")
 
 
 def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> int:
@@ -290,9 +287,7 @@ def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> int:
     for subquery in tree.find_all(exp.Subquery):
         if subquery.meta.get("hints"):
             hinted = subquery.meta["hints"][0]
-            raise node_errors.error(
-                parsed.script, hinted, "write a hint after a table, not after a subquery"
-            )
+            raise parsed.script.error_at(hinted, "write a hint after a table, not after a subquery")
     return state_ttl_ms
 
 
@@ -348,7 +343,7 @@ def qualified(parsed: Parsed, tree: exp.Query, relations: Relations) -> exp.Quer
             identify=True,
         )
     except OptimizeError as error:
-        raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
+        raise parsed.script.error_at(tree, _resolution_error(error)) from None
     assert isinstance(done, exp.Query)
     plain_form.tell_aliases_apart(done)
     return done
@@ -403,7 +398,7 @@ def bound(
     try:
         return [(name, type_of(kind)) for name, kind in describe(generate(tree), relations)]
     except (BindError, ValueError) as failure:
-        raise node_errors.error(script, node, str(failure), refusal(failure)) from None
+        raise script.error_at(node, str(failure), refusal(failure)) from None
 
 
 def _into_target(analyzed: Analyzed, target: TableInfo, columns: tuple[str, ...]) -> exp.Query:

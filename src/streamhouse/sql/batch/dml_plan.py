@@ -8,7 +8,6 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
 from streamhouse.errors import SqlError
-from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.batch.dml_syntax import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of
 from streamhouse.sql.functions.expression_builders import column_of, quoted
@@ -84,9 +83,9 @@ class _Analysis:
     def _analyze_source(self, source: exp.Expr) -> None:
         self._source_alias = source.alias_or_name
         if not self._source_alias:
-            raise self._error(source, "give the source a name: USING (SELECT …) AS s")
+            raise self._script.error_at(source, "give the source a name: USING (SELECT …) AS s")
         if self._source_alias == self._alias:
-            raise self._error(
+            raise self._script.error_at(
                 source, f"target and source are both named '{self._alias}'; write AS after one"
             )
         analyzed = self._analyzed(rows_of(source.copy()))
@@ -117,7 +116,7 @@ class _Analysis:
                     "* takes each column of the target from the source, but "
                     f"'{self._source_alias}' has no '{column.name}'; name the columns"
                 )
-                raise self._error_at(clause.place, message)
+                raise self._script.error_in([clause.place], message)
             node = column_of(self._source_alias, column.name)
             node.this.meta.update({"start": clause.place.start, "end": clause.place.end})
             yield column.name, node
@@ -132,7 +131,7 @@ class _Analysis:
                 f"{len(clause.assignments)} value(s) are given, but "
                 f"{targets.dotted(self._target)} has {len(names)} columns: {', '.join(names)}"
             )
-            raise self._error_at(first_token, message)
+            raise self._script.error_in([first_token], message)
         for name, (token, node) in zip(names, clause.assignments, strict=True):
             if name not in columns:
                 raise self._not_written(token)
@@ -140,7 +139,7 @@ class _Analysis:
         for key in self._target.primary_key:
             if key not in names:
                 message = f"INSERT has no value for primary key column '{key}'"
-                raise self._error_at(clause.place, message)
+                raise self._script.error_in([clause.place], message)
 
     def _updated(self, clause: Clause) -> Iterator[tuple[str, exp.Expr]]:
         """The columns that SET names, each with its value; none of a DELETE."""
@@ -152,15 +151,15 @@ class _Analysis:
                 raise self._not_written(token)
             if name in keys:
                 message = f"'{name}' is a primary key column and cannot be changed; {another}"
-                raise self._error_at(token, message)
+                raise self._script.error_in([token], message)
             if keys and name in partitions:
                 instead = "INSERT the row again" if set(partitions).isdisjoint(keys) else another
                 message = f"'{name}' is a partition key and cannot be changed by UPDATE; {instead}"
-                raise self._error_at(token, message)
+                raise self._script.error_in([token], message)
             yield name, node
 
     def _not_written(self, token: Token) -> SqlError:
-        return self._error_at(token, targets.not_written(self._target, token.text))
+        return self._script.error_in([token], targets.not_written(self._target, token.text))
 
     def _check_scope(self, clause: Clause, node: exp.Expr) -> None:
         """Refuse columns that a clause's rows do not have, and qualify the others.
@@ -180,7 +179,9 @@ class _Analysis:
             if column.find_ancestor(exp.Select) is not None:
                 continue
             if column.table == other:
-                raise self._error(column, f"{clause.when} has no row of '{other}'; use '{own}'")
+                raise self._script.error_at(
+                    column, f"{clause.when} has no row of '{other}'; use '{own}'"
+                )
             if not column.table and column.name in own_columns:
                 column.set("table", quoted(own))
 
@@ -253,7 +254,7 @@ class _Analysis:
             if place is not None:
                 if types[place] != "BOOLEAN":
                     message = "a condition must be BOOLEAN; compare it with a value"
-                    raise self._error(self._items[place], message)
+                    raise self._script.error_at(self._items[place], message)
                 tests.append(exp.Paren(this=items[place].copy()))
             cases.append((exp.and_(*tests, copy=True), exp.Literal.number(number)))
         return _case(cases, None)
@@ -282,12 +283,6 @@ class _Analysis:
             unchanged = before.copy() if self._everything else None
             new_values.append(_case(cases, unchanged))
         return new_values
-
-    def _error_at(self, token: Token, message: str) -> SqlError:
-        return self._script.error(message, token.start, token.end + 1)
-
-    def _error(self, node: exp.Expr, message: str) -> SqlError:
-        return node_errors.error(self._script, node, message)
 
 
 def _deduplicated(wide: exp.Select) -> exp.Select:

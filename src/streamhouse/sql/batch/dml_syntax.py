@@ -7,7 +7,6 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.dialect import Flink
@@ -191,11 +190,11 @@ def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of one expression."""
     tree = _parsed(cursor, tokens, Flink.Parser._parse_disjunction)
     if tree.is_star and not isinstance(tree, exp.Subquery):
-        raise node_errors.error(cursor.script, tree, "expected an expression, not *")
+        raise cursor.script.error_at(tree, "expected an expression, not *")
     for node in tree.find_all(exp.AggFunc):
         if node.find_ancestor(exp.Select) is None:
             message = "write the aggregate as a subquery: (SELECT SUM(…) FROM …)"
-            raise node_errors.error(cursor.script, node, message)
+            raise cursor.script.error_at(node, message)
     return tree
 
 
@@ -203,23 +202,19 @@ def _from_item(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of a table or a subquery with its alias."""
     item = _parsed(cursor, tokens, Flink.Parser._parse_table)
     if item.args.get("joins") or item.args.get("laterals"):
-        message, first, last = "expected one table or one (SELECT …)", tokens[0], tokens[-1]
-        raise cursor.script.error(message, first.start, last.end + 1)
+        raise cursor.script.error_in(tokens, "expected one table or one (SELECT …)")
     return item
 
 
 def _parsed(
     cursor: Cursor, tokens: list[Token], method: Callable[[Any], exp.Expr | None]
 ) -> exp.Expr:
-    lexed = cursor.lexed(tokens[0].start, tokens[-1].end)
-    tree = query_parser.parse_tokens(cursor.script, lexed, method)
+    tree = query_parser.parse_tokens(cursor.script, cursor.lexed(tokens), method)
     return lowering.simplify(cursor.script, tree)
 
 
 def _target(cursor: Cursor, tokens: list[Token]) -> exp.Table:
     item = _from_item(cursor, tokens)
     if not isinstance(item, exp.Table) or item.args.get("version"):
-        raise cursor.script.error(
-            "expected the name of the table to change", tokens[0].start, tokens[-1].end + 1
-        )
+        raise cursor.script.error_in(tokens, "expected the name of the table to change")
     return item

@@ -13,7 +13,6 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.optimizer.simplify import Simplifier
 
-from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import cast, column_of, number
 from streamhouse.sql.parser.windowed_rows import AT, MOMENTS, VERSIONS, WINDOWED, Window
@@ -44,10 +43,9 @@ _UNVERSIONED = (
 def rewrite(script: Script, tree: exp.Expr, relations: Relations) -> None:
     """Rewrite all such joins of a query whose columns are resolved."""
     for join in list(tree.find_all(exp.Join)):
-        on = join.args.get("on")
-        marks = [] if on is None else [e for e in on.find_all(exp.Anonymous) if _is_mark(e, join)]
-        if marks:
-            _join_versions(script, join, marks[0])
+        mark = _mark(join)
+        if mark is not None:
+            _join_versions(script, join, mark)
         elif join.method.upper() == "ASOF":
             _join_nearest(script, join, relations)
 
@@ -58,12 +56,11 @@ def wait(tree: exp.Query) -> None:
     Both sides must be tables, the right one below the view of its versions.
     """
     for join in list(tree.find_all(exp.Join)):
-        on, select = join.args.get("on"), join.parent
-        marks = [] if on is None else [e for e in on.find_all(exp.Anonymous) if _is_mark(e, join)]
+        mark, select = _mark(join), join.parent
         versions = _Versions.of(join.this)
-        if not marks or versions is None or not isinstance(select, exp.Select):
+        if mark is None or versions is None or not isinstance(select, exp.Select):
             continue
-        time, history = marks[0].expressions[0], versions.inner.args["from_"].this
+        time, history = mark.expressions[0], versions.inner.args["from_"].this
         for element in sources(select):
             if element.alias_or_name == time.table and isinstance(element, exp.Table):
                 element.replace(_at_times(element, time, MOMENTS))
@@ -83,8 +80,12 @@ def _at_times(table: exp.Table, time: exp.Expr, kind: str) -> exp.Subquery:
     return derived(select, table.alias_or_name)
 
 
-def _is_mark(node: exp.Anonymous, join: exp.Join) -> bool:
-    return node.name == JOINED_AS_OF and node.find_ancestor(exp.Join) is join
+def _mark(join: exp.Join) -> exp.Anonymous | None:
+    """The term of ON with the time as of which a join reads versions."""
+    on = join.args.get("on")
+    calls = () if on is None else on.find_all(exp.Anonymous)
+    own = (each for each in calls if each.find_ancestor(exp.Join) is join)
+    return next((each for each in own if each.name == JOINED_AS_OF), None)
 
 
 def _join_versions(script: Script, join: exp.Join, mark: exp.Anonymous) -> None:
@@ -92,7 +93,7 @@ def _join_versions(script: Script, join: exp.Join, mark: exp.Anonymous) -> None:
     alias, time = join.this.alias_or_name, mark.expressions[0]
     versions = _Versions.of(join.this)
     if versions is None:
-        raise node_errors.unsupported(script, join.this, _UNVERSIONED.format(alias))
+        raise script.unsupported(join.this, _UNVERSIONED.format(alias))
     versions.show_times()
     matched = _between(time, exp.GTE, alias, versions.keys(alias))
     for term in matched.find_all(exp.Or):
@@ -193,7 +194,7 @@ def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
             "an ASOF JOIN is JOIN or LEFT JOIN with one comparison of times (<, <=, >, >=) and "
             "equalities, each of a column of either side; write other conditions in WHERE"
         )
-        raise node_errors.unsupported(script, join.this, message)
+        raise script.unsupported(join.this, message)
     assert test is not None
     kind = type(test) if time is test.expression else FLIPPED[type(test)]
     left = test.this if time is test.expression else test.expression

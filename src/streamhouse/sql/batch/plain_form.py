@@ -9,7 +9,6 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.transforms import eliminate_semi_and_anti_joins, eliminate_window_clause
 
 from streamhouse.close_matches import nearest
-from streamhouse.sql import node_errors
 from streamhouse.sql.batch import row_comparisons
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.expressions.nested_values import UNNAMED
@@ -106,7 +105,7 @@ def _natural_joins(script: Script, scope: Scope, select: exp.Select, relations: 
         if join.method.upper() == "NATURAL":
             if join.kind in ("SEMI", "ANTI"):
                 message = f"NATURAL {join.kind} JOIN is not supported; name the columns in USING"
-                raise node_errors.unsupported(script, join, message)
+                raise script.unsupported(join, message)
             shared = [exp.to_identifier(name, quoted=True) for name in left if name in right]
             join.set("method", None)
             join.set("using", shared)
@@ -181,7 +180,7 @@ def _group_ids(script: Script, select: exp.Select) -> None:
     sets = Counter(item.sql() for kind in kinds for item in kind.expressions)
     if len(kinds) > 1 or any(count > 1 for count in sets.values()):
         message = "GROUP_ID of grouping sets that occur twice is not supported; write each set once"
-        raise node_errors.unsupported(script, called[0], message)
+        raise script.unsupported(called[0], message)
 
 
 def _check_window_columns(script: Script, select: exp.Select, items: list[exp.Expr]) -> None:
@@ -193,7 +192,7 @@ def _check_window_columns(script: Script, select: exp.Select, items: list[exp.Ex
                 f"there would be two columns {name}; give the first one another name in a "
                 f"subquery: SELECT {name} AS inner_{name}"
             )
-            raise node_errors.error(script, select, message)
+            raise script.error_at(select, message)
         seen.add(name)
 
 
@@ -274,7 +273,7 @@ def _changed(script: Script, star: exp.Expr, columns: list[exp.Column]) -> Itera
             message = (
                 f"* has no column '{node.name}'; {nearest(node.name, [name for _, name in known])}"
             )
-            raise node_errors.error(script, node, message)
+            raise script.error_at(node, message)
     for column in columns:
         name = column.name
         if ("", name) in left_out or (column.table, name) in left_out:

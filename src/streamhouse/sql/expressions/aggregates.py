@@ -8,9 +8,8 @@ since no other node may be between them.
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
-from streamhouse.sql.expressions import type_probe
+from streamhouse.sql.expressions import numbers, type_probe
 from streamhouse.sql.expressions.binder import Relations
-from streamhouse.sql.expressions.numbers import decimals
 from streamhouse.sql.functions.expression_builders import SUMMAND, call, cast
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.types import duck_type, flink_type
@@ -173,8 +172,8 @@ def _average(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
     if kind.id in _INTEGERS:
         # DuckDB's AVG computes with DOUBLE, which has about 16 digits only.
         return cast(exp.Paren(this=exp.IntDiv(this=total, expression=count)), str(kind))
-    digits = decimals.digits(kind)
-    return whole if digits is None else decimals.average(total, count, digits[1])
+    digits = numbers.digits(kind)
+    return whole if digits is None else numbers.average(total, count, digits[1])
 
 
 def _multiset(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:

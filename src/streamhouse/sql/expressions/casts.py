@@ -14,7 +14,6 @@ from streamhouse.sql.expressions import (
     timestamp_digits,
     zones,
 )
-from streamhouse.sql.expressions.numbers import double_rounding
 from streamhouse.sql.functions import times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
@@ -135,7 +134,8 @@ def _value_of(node: exp.Cast, to: exp.DataType) -> exp.Expr:
     if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
         return call("TRUNC", source)
     if to.is_type(exp.DType.DECIMAL) and source.is_type(exp.DType.DOUBLE):
-        return double_rounding.decimal_source(source)
+        # DuckDB would round the binary value; its text is rounded as Flink does.
+        return cast(source, "VARCHAR")
     timestamp = source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
     if to.is_type(exp.DType.TIMESTAMP_MS) and timestamp:
         return call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import zones
 from streamhouse.sql.functions import times
 from streamhouse.sql.functions.expression_builders import call, cast, lambda_of, parameter
@@ -47,12 +46,12 @@ def check(script: Script, values: Sequence[exp.Expr]) -> None:
     if len(families) > 1:
         names = " and ".join(dict.fromkeys(kind.sql("duckdb") for kind in kinds))
         message = f"{names} are not comparable; CAST one of them"
-        raise node_errors.error(script, values[0], message)
+        raise script.error_at(values[0], message)
     texts = [value for value in values if _is_text(value)]
     for other in kinds if texts else ():
         if other.is_type(exp.DType.BOOLEAN, *_NUMBERS):
             message = "a string is not compared with a number or BOOLEAN; CAST one of them"
-            raise node_errors.error(script, texts[0], message)
+            raise script.error_at(texts[0], message)
         if other.is_type(*_TIMES):
             for text in texts:
                 kind = exp.DataType(this=other.this)
@@ -115,7 +114,7 @@ def _sorted(script: Script, value: exp.Expr, kind: exp.DataType) -> exp.Expr:
         element = _sorted(script, parameter("m"), kind.expressions[0])
         return call("LIST_TRANSFORM", value, lambda_of("m", element))
     message = "a MAP inside a MAP or ROW cannot be compared; compare its entries"
-    raise node_errors.unsupported(script, value, message)
+    raise script.unsupported(value, message)
 
 
 def check_grouped(script: Script, node: exp.Expr) -> None:
@@ -138,7 +137,7 @@ def check_grouped(script: Script, node: exp.Expr) -> None:
     for value in values:
         if _has_map(value):
             message = f"{word} does not take a MAP, whose entries have no order; = and IN do"
-            raise node_errors.unsupported(script, value, message)
+            raise script.unsupported(value, message)
 
 
 def _has_map(value: exp.Expr) -> bool:

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.expression_builders import call
+from streamhouse.sql.functions.expression_builders import ArgumentError, call
 from streamhouse.sql.functions.macros import filled
 
 MONTHS = ("MONTH", "QUARTER", "YEAR")
@@ -31,21 +31,17 @@ _BETWEEN = {"HOUR": " ", "MINUTE": ":", "SECOND": ":"}
 _YEAR_MONTH = re.compile(r"\s*([+-]?)(\d+)-(\d+)\s*")
 
 
-class IntervalError(ValueError):
-    """An interval that cannot be parsed; the text is the message for the user."""
-
-
 def of_two_units(text: str, first: str, second: str) -> exp.Expr:
-    """INTERVAL 'text' first TO second; `IntervalError` for a text that does not match the units."""
+    """INTERVAL 'text' first TO second; `ArgumentError` for a text that does not match the units."""
     if (first, second) == ("YEAR", "MONTH"):
         match = _YEAR_MONTH.fullmatch(text)
         if match is None or int(match[3]) > 11:
-            raise IntervalError(f"'{text}' is not a number of years and months, such as '2-10'")
+            raise ArgumentError(f"'{text}' is not a number of years and months, such as '2-10'")
         months = int(match[2]) * 12 + int(match[3])
         return _interval(-months if match[1] == "-" else months, "MONTH")
     indexes = [_FIELDS.index(name) for name in (first, second) if name in _FIELDS]
     if len(indexes) < 2 or indexes[0] >= indexes[1]:
-        raise IntervalError(
+        raise ArgumentError(
             f"{first} TO {second} are not valid INTERVAL units; write YEAR TO MONTH, or two of "
             f"{', '.join(_FIELDS)}, the larger one first"
         )
@@ -54,7 +50,7 @@ def of_two_units(text: str, first: str, second: str) -> exp.Expr:
     match = re.fullmatch(rf"\s*([+-]?){pattern}\s*", text)
     if match is None:
         example = "10 12:30:59.123"
-        raise IntervalError(
+        raise ArgumentError(
             f"'{text}' is not an interval of {first} TO {second}, such as '{example}'"
         )
     sign = -1 if match[1] == "-" else 1

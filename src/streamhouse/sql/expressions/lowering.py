@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions import (
     aggregates,
     casts,
     comparisons,
     intervals,
     nested_values,
+    numbers,
     timestamp_digits,
     type_probe,
     udf_conversion,
     zones,
 )
 from streamhouse.sql.expressions.binder import Relations
-from streamhouse.sql.expressions.numbers import decimals, double_rounding
 from streamhouse.sql.expressions.operand_types import OperandTypes, output_types
 from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import json, texts, times
@@ -34,8 +33,10 @@ from streamhouse.sql.functions.expression_builders import (
     WINDOW_TIMES,
     WINDOWED_TIME,
     WITHIN,
+    ArgumentError,
     call,
     cast,
+    current_time_name,
     instant,
     number,
     to_local,
@@ -85,9 +86,9 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
     def rule(node: exp.Expr) -> exp.Expr:
         try:
             if isinstance(node, exp.Extract):
-                return _located(functions.extract(node), node)
+                return _located(times.extract(node), node)
             if isinstance(node, exp.Floor | exp.Ceil) and node.args.get("to"):
-                return _located(functions.rounded(node), node)
+                return _located(times.rounded(node), node)
             if isinstance(node, exp.Escape) and isinstance(node.this, exp.SimilarTo):
                 return _located(texts.similar(node.this, node.expression.name), node)
             if isinstance(node, exp.SimilarTo) and not isinstance(node.parent, exp.Escape):
@@ -107,9 +108,9 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
                 return _located(udf_conversion.with_result_type(script, node), node)
             if isinstance(node, exp.Fetch) and node.args.get("count") is None:
                 node.set("count", number(1))
-        except functions.ArgumentError as failure:
+        except ArgumentError as failure:
             kind = UnsupportedSqlError if failure.unsupported else SqlError
-            raise node_errors.error(script, node, str(failure), kind) from None
+            raise script.error_at(node, str(failure), kind) from None
         return node
 
     return _rewrite(tree, rule)
@@ -145,7 +146,7 @@ def fix_current_times(tree: exp.Expr, bounded: bool, zone: str = zones.UTC) -> e
     local = now if zone == zones.UTC else times.in_millis(to_local(now.copy()))
 
     def rule(node: exp.Expr) -> exp.Expr:
-        name = functions.current_time_name(node)
+        name = current_time_name(node)
         if name is None or (name == "WATERMARK" and not bounded):
             return node
         if name == "WATERMARK":
@@ -239,7 +240,7 @@ class _Translation:
             return node
         if isinstance(node, exp.Round):
             is_double = self._is(node.this, exp.DType.DOUBLE)
-            return double_rounding.rounded(node) if is_double else node
+            return numbers.rounded(node) if is_double else node
         if isinstance(node, exp.Anonymous) and node.name == SUMMAND:
             return self._summand(node.expressions[0])
         if isinstance(node, exp.Anonymous) and node.name in WINDOW_TIMES:
@@ -249,7 +250,7 @@ class _Translation:
             return self._moment(at, self.types.of(node.expressions[0]), AS_IS)
         if isinstance(node, exp.Anonymous) and node.name == "TRUNC" and len(node.expressions) == 2:
             is_double = self._is(node.expressions[0], exp.DType.DOUBLE)
-            return double_rounding.truncated(node) if is_double else node
+            return numbers.truncated(node) if is_double else node
         if isinstance(node, exp.Floor | exp.Ceil) and self._is(node.this, *_INTS):
             whole: exp.Expr = node.this
             return whole
@@ -283,7 +284,7 @@ class _Translation:
     def _typed(self, node: exp.Expr, new: exp.Expr | None, message: str) -> exp.Expr:
         """`new`, or an error if there is none since a type is unknown."""
         if new is None:
-            raise node_errors.unsupported(self.script, node, message)
+            raise self.script.unsupported(node, message)
         return new
 
     def _cast(self, node: exp.Cast) -> exp.Expr:
@@ -293,7 +294,7 @@ class _Translation:
             if node.this.type is not None and not casts.is_allowed(node.this.type, node.to):
                 kinds = f"{node.this.type.sql('duckdb')} to {node.to.sql('duckdb')}"
                 message = f"a cast from {kinds} is not allowed; convert the value by a function"
-                raise node_errors.error(self.script, node, message)
+                raise self.script.error_at(node, message)
             return casts.converted(node)
         if node.to.is_type(exp.DType.DATE, *times.TIMESTAMPS):
             kind = self.types.of(node.this)
@@ -308,7 +309,7 @@ class _Translation:
         for kinds in zip(output_types(node.this), output_types(node.expression), strict=False):
             if sum(kind.is_type(*zones.INSTANTS) for kind in kinds) == 1:
                 if any(kind.is_type(*zones.LOCALS) for kind in kinds):
-                    raise node_errors.error(self.script, node, _SIDES)
+                    raise self.script.error_at(node, _SIDES)
 
     def _unify_times(self, node: exp.Expr) -> None:
         """Cast operands that are local times or texts to instants, if another one is an instant."""
@@ -346,7 +347,7 @@ class _Translation:
                 f"windows take a time of type TIMESTAMP or TIMESTAMP_LTZ, and '{time.name}' is "
                 f"{kind.sql('duckdb')}; CAST it in a subquery"
             )
-            raise node_errors.error(self.script, time, message)
+            raise self.script.error_at(time, message)
         if node.name == WINDOWED_TIME:
             moment = value.copy()
             moment.type = kind
@@ -395,15 +396,15 @@ class _Translation:
                     text.set("this", value)
                     text.replace(casts.converted(text))
         if isinstance(node, exp.Lower | exp.Upper):
-            return texts.in_case(node, double_rounding.is_repeatable(node.this))
+            return texts.in_case(node, numbers.is_repeatable(node.this))
         return node
 
     def _arithmetic(self, node: exp.Binary) -> exp.Expr:
         for side in (node.left, node.right):
             if side.is_type(*exp.DataType.TEXT_TYPES):
                 sign = _ARITHMETIC[type(node)]
-                raise node_errors.error(
-                    self.script, node, f"'{sign}' does not take a string; CAST it to a number"
+                raise self.script.error_at(
+                    node, f"'{sign}' does not take a string; CAST it to a number"
                 )
         self._adapt([node.left, node.right])
         if isinstance(node, exp.Div):
@@ -440,7 +441,7 @@ class _Translation:
             side.replace(_wrap(side.copy()))
         node.set("typed", False)
         node.set("safe", False)
-        return self._typed(node, decimals.divided(node, self.relations), _DIVISION)
+        return self._typed(node, numbers.divided(node, self.relations), _DIVISION)
 
     def _comparison(self, node: exp.Binary) -> exp.Expr:
         comparisons.check(self.script, [node.left, node.right])
@@ -454,8 +455,8 @@ class _Translation:
     def _check_condition(self, condition: exp.Expr | None) -> None:
         """Raise `SqlError` for a number or string as condition, which DuckDB would accept."""
         if condition is not None and self._is(condition, *_NUMBERS, *exp.DataType.TEXT_TYPES):
-            raise node_errors.error(
-                self.script, condition, "a condition must be BOOLEAN; compare it with a value"
+            raise self.script.error_at(
+                condition, "a condition must be BOOLEAN; compare it with a value"
             )
 
     def _aggregate(self, node: exp.Expr) -> exp.Expr:

@@ -16,7 +16,7 @@ from sqlglot.errors import ParseError
 from streamhouse.sql.expressions import intervals, timestamp_digits, type_probe
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.expressions.timestamp_digits import Declared, results
-from streamhouse.sql.select_parts import sources
+from streamhouse.sql.select_parts import cte_of, sources
 
 _UNKNOWN = exp.DataType(this=exp.DType.UNKNOWN)
 _NULL = exp.DataType(this=exp.DType.NULL)
@@ -202,7 +202,7 @@ class OperandTypes:
     def _of_source(self, source: exp.Expr, name: str) -> exp.DataType:
         names = source.alias_column_names
         if isinstance(source, exp.Table):
-            cte = _cte(source)
+            cte = cte_of(source)
             if cte is not None:
                 return _named_output(cte.this, names or cte.alias_column_names, name)
             kind = self._relations.get(source.name, {}).get(name)
@@ -313,19 +313,6 @@ def _of_call(node: exp.Anonymous) -> exp.DataType:
         sides = argument.expressions
         return _array(sides[0 if node.name == "MAP_KEYS" else -1]) if sides else _UNKNOWN
     return _UNKNOWN
-
-
-def _cte(table: exp.Table) -> exp.CTE | None:
-    """The WITH query to which a table's name refers; None if it is a relation."""
-    current = table.parent
-    while current is not None:
-        clause = current.args.get("with_")
-        for cte in clause.expressions if clause is not None else ():
-            if cte.alias == table.name:
-                found: exp.CTE = cte
-                return found
-        current = current.parent
-    return None
 
 
 def _named_output(query: exp.Expr, names: Sequence[str], name: str) -> exp.DataType:

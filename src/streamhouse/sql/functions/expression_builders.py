@@ -54,7 +54,7 @@ Its value is the column that has them (`sql.batch.literal_insert`).
 
 
 class ArgumentError(ValueError):
-    """A call with arguments that the function does not take; the text is the user's message.
+    """A wrong argument of a function, a literal or a clause; the text is the user's message.
 
     `unsupported`: the call is valid in Flink, but not supported here.
     """

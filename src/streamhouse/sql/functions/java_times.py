@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
+from streamhouse.sql.functions.expression_builders import ArgumentError
+
 _STRFTIME = {
     "yyyy": "%Y", "yy": "%y", "MMMM": "%B", "MMM": "%b", "MM": "%m", "M": "%-m",
     "dd": "%d", "d": "%-d", "DDD": "%j", "HH": "%H", "H": "%-H", "hh": "%I",
@@ -21,10 +23,6 @@ _STRFTIME = {
 """Parts of patterns as DuckDB's strftime writes them."""
 _EPOCH = datetime.datetime(1970, 1, 1)
 _PART = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
-
-
-class PatternError(ValueError):
-    """A pattern that is not supported; the text is the message for the user."""
 
 
 class Timestamp(NamedTuple):
@@ -44,19 +42,21 @@ class Part(NamedTuple):
 
 @lru_cache(maxsize=256)
 def parts(pattern: str) -> tuple[Part, ...]:
-    """The parts of a pattern; `PatternError` for an unknown letter or an unclosed quote."""
+    """The parts of a pattern; `ArgumentError` for an unknown letter or an unclosed quote."""
     parsed_parts = []
     for match in _PART.finditer(pattern):
         text = match.group()
         if match[1]:
             if match[1] not in _FORMATS:
-                raise PatternError(
+                raise ArgumentError(
                     f"'{text}' in the pattern '{pattern}' is not supported; known letters: "
-                    f"{' '.join(sorted(_FORMATS))}"
+                    f"{' '.join(sorted(_FORMATS))}",
+                    unsupported=True,
                 )
             parsed_parts.append(Part(match[1], len(text), text))
         elif text == "'":
-            raise PatternError(f"the pattern '{pattern}' has a quote that is never closed")
+            message = f"the pattern '{pattern}' has a quote that is never closed"
+            raise ArgumentError(message, unsupported=True)
         elif text == "''":
             parsed_parts.append(Part("", 0, "'"))
         else:
@@ -72,7 +72,7 @@ def strftime(pattern: str) -> str | None:
             _STRFTIME.get(part.text) if part.letter else part.text.replace("%", "%%")
             for part in parts(pattern)
         ]
-    except PatternError:
+    except ArgumentError:
         return None
     return "".join(text or "" for text in texts) if None not in texts else None
 
@@ -179,12 +179,13 @@ _READ = {
 
 
 def check_readable(pattern: str) -> None:
-    """Raise `PatternError` for letters that `parsed` does not support."""
+    """Raise `ArgumentError` for letters that `parsed` does not support."""
     for part in parts(pattern):
         if part.letter and part.letter not in _READ:
-            raise PatternError(
+            raise ArgumentError(
                 f"'{part.text}' in the pattern '{pattern}' cannot be parsed from a text; known "
-                f"letters: {' '.join(sorted(_READ))}"
+                f"letters: {' '.join(sorted(_READ))}",
+                unsupported=True,
             )
 
 

@@ -93,10 +93,7 @@ def _strftime(node: exp.Expr) -> exp.Expr | None:
 def _checked(node: exp.Expr, check: Callable[[str], object]) -> exp.Expr:
     """A pattern for the Python functions; `ArgumentError` for a literal one that they reject."""
     if isinstance(node, exp.Literal):
-        try:
-            check(literal_text(node, "the date pattern"))
-        except java_times.PatternError as error:
-            raise ArgumentError(str(error), unsupported=True) from None
+        check(literal_text(node, "the date pattern"))
     return node
 
 

@@ -2,8 +2,8 @@
 
 The parser parses queries and expressions only, for `parser.query_parser`;
 `streamhouse.sql.statements.script` parses the statements around them. The base would drop or
-misread two things. Here, `/*+ … */` blocks reach the tree (as `TableHints` on a table, as `Hint` on
-a SELECT) or are an error, and only the functions of `streamhouse.sql.functions` exist.
+misread two things. Here, `/*+ … */` blocks reach the tree (in the `meta` of a table, as `Hint` on a
+SELECT) or are an error, and only the functions of `streamhouse.sql.functions` exist.
 """
 
 from collections.abc import Callable, Collection
@@ -11,18 +11,15 @@ from typing import Any, ClassVar
 
 from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
-from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.errors import SqlError
-from streamhouse.sql import functions
 from streamhouse.sql.expressions import intervals
-from streamhouse.sql.functions import texts
+from streamhouse.sql.functions import supported, texts
+from streamhouse.sql.functions.expression_builders import ArgumentError, current_time
 from streamhouse.sql.parser.group_windows import GROUP_WINDOWS
 from streamhouse.sql.parser.match_recognize import MatchRecognizeParser
 from streamhouse.sql.parser.matched_rows import PATTERN_FUNCTIONS
 from streamhouse.sql.parser.strict_parser import FlinkParseError, closed
-from streamhouse.sql.text import Script
 from streamhouse.sql.udf.function import Declaration
 from streamhouse.sql.udf.registry import declared_call
 
@@ -59,12 +56,6 @@ def _placed(parse: Callable[..., Any]) -> Callable[..., Any]:
     return parsed
 
 
-class TableHints(exp.Expression):
-    """`/*+ … */` after a table's name or alias; `this` is the text inside."""
-
-    arg_types = {"this": True}
-
-
 class Flink(Dialect):
     """Apache Flink SQL: queries and expressions."""
 
@@ -95,18 +86,10 @@ class Flink(Dialect):
             "MATCH_CONDITION": TokenType.MATCH_CONDITION,
         }
 
-        def tokenize(self, sql: str) -> list[Token]:
-            """Tokens, each hint block being one HINT token; raises `SqlError`."""
-            return _with_hints(Script(sql), 0, len(sql), super().tokenize)
-
-        def tokenize_part(self, script: Script, start: int, end: int) -> list[Token]:
-            """As `tokenize`, for a part of a script; tokens have their offsets in the script."""
-            return _with_hints(script, start, end, super().tokenize)
-
     class Parser(MatchRecognizeParser):
         TABLE_ALIAS_TOKENS = parser.Parser.TABLE_ALIAS_TOKENS - {TokenType.MATCH_CONDITION}
         IS_PREDICATE_PRECEDENCE = parser.IsPredicatePrecedence.COMPARISON
-        FUNCTIONS = {**functions.BUILDERS, **GROUP_WINDOWS, **PATTERN_FUNCTIONS}
+        FUNCTIONS = {**supported.BUILDERS, **GROUP_WINDOWS, **PATTERN_FUNCTIONS}
         FUNCTION_PARSERS = closed({
             **{name: parser.Parser.FUNCTION_PARSERS[name] for name in _BASE_PARSERS},
             "OVERLAY": lambda self: self._parse_placing(),
@@ -134,11 +117,11 @@ class Flink(Dialect):
             "CASE": lambda self: self._parse_case(),
         }
         NO_PAREN_FUNCTIONS = {
-            TokenType.CURRENT_DATE: lambda: functions.current_time("CURRENT_DATE"),
-            TokenType.CURRENT_TIME: lambda: functions.current_time("LOCALTIME"),
-            TokenType.CURRENT_TIMESTAMP: lambda: functions.current_time("CURRENT_TIMESTAMP"),
-            TokenType.LOCALTIME: lambda: functions.current_time("LOCALTIME"),
-            TokenType.LOCALTIMESTAMP: lambda: functions.current_time("LOCALTIMESTAMP"),
+            TokenType.CURRENT_DATE: lambda: current_time("CURRENT_DATE"),
+            TokenType.CURRENT_TIME: lambda: current_time("LOCALTIME"),
+            TokenType.CURRENT_TIMESTAMP: lambda: current_time("CURRENT_TIMESTAMP"),
+            TokenType.LOCALTIME: lambda: current_time("LOCALTIME"),
+            TokenType.LOCALTIMESTAMP: lambda: current_time("LOCALTIMESTAMP"),
         }
 
         def _is_predicate_ahead(self) -> bool:
@@ -173,7 +156,7 @@ class Flink(Dialect):
             for token in table_hints:
                 del self._hints[token.start]
             if table_hints:
-                hints = [TableHints(this=t.text).update_positions(t) for t in table_hints]
+                hints = [exp.Var(this=t.text).update_positions(t) for t in table_hints]
                 table.meta["hints"] = hints
             return table
 
@@ -223,14 +206,14 @@ class Flink(Dialect):
                     if declaration is not None:
                         return self._parse_declared(declaration)
                     if self._is_unknown_function(token):
-                        message = functions.unknown(token.text)
+                        message = supported.unknown(token.text)
                         raise FlinkParseError(message, token, unsupported=True)
                     self._check_count(token)
                 call = super()._parse_function_call(*args, **kwargs)
                 if call is not None and "start" not in call.meta:
                     call.update_positions(token)
                 return call
-            except functions.ArgumentError as error:
+            except ArgumentError as error:
                 unsupported = error.unsupported
                 raise FlinkParseError(str(error), token, unsupported=unsupported) from None
 
@@ -246,7 +229,7 @@ class Flink(Dialect):
                 if not depth:
                     break
             empty = self._tokens[self._index + 2].token_type == TokenType.R_PAREN
-            functions.check_count(token.text.upper(), 0 if empty else commas + 1, *counts)
+            supported.check_count(token.text.upper(), 0 if empty else commas + 1, *counts)
 
         def _declaration(self, token: Token) -> Declaration | None:
             """The declared Python function that is called at a token, if any."""
@@ -292,7 +275,7 @@ class Flink(Dialect):
                     raise FlinkParseError("UESCAPE takes a string of one character", self._prev)
             try:
                 return texts.of_code_points(token.text, escape)
-            except functions.ArgumentError as error:
+            except ArgumentError as error:
                 raise FlinkParseError(str(error), token) from None
 
         def _parse_placing(self) -> exp.Expr:
@@ -301,7 +284,7 @@ class Flink(Dialect):
             for word in ("PLACING", "FROM", "FOR"):
                 if self._match_text_seq(word):
                     parts += self._parse_csv(self._parse_bitwise)
-            return functions.BUILDERS["OVERLAY"](parts)
+            return supported.BUILDERS["OVERLAY"](parts)
 
         def _parse_interval(
             self, require_interval: bool = True, parse_function_unit: bool = True
@@ -323,7 +306,7 @@ class Flink(Dialect):
                 self.refuse("an INTERVAL of two units takes a string, such as INTERVAL '1-06' …")
             try:
                 return intervals.of_two_units(value.name, first, second)
-            except intervals.IntervalError as error:
+            except ArgumentError as error:
                 raise FlinkParseError(str(error), self._prev) from None
 
         def _parse_interval_unit(self) -> str:
@@ -396,33 +379,3 @@ def _unquoted_word(node: exp.Expr | None) -> str:
     if not isinstance(node, exp.Column) or node.table or not isinstance(node.this, exp.Identifier):
         return ""
     return "" if node.this.quoted else node.name.upper()
-
-
-def _with_hints(
-    script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
-) -> list[Token]:
-    """Tokens of a part; a hint block becomes a HINT token whose text is the block's body."""
-    tokens: list[Token] = []
-    offset = start
-    for hint in script.hints(start, end):
-        tokens += _without_hints(script, offset, hint.start, tokenize)
-        tokens.append(Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1))
-        offset = hint.end
-    return tokens + _without_hints(script, offset, end, tokenize)
-
-
-def _without_hints(
-    script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
-) -> list[Token]:
-    """Tokens of a part without hints, with their offsets in the script."""
-    try:
-        tokens = tokenize(script.text[start:end])
-    except TokenError:
-        raise SqlError(
-            "the text cannot be parsed; a number or a quote in it is incomplete"
-        ) from None
-    for token in tokens:
-        token.start += start
-        token.end += start
-        token.comments = []
-    return tokens

@@ -18,11 +18,7 @@ def dotted_name(cursor: Cursor, what: str) -> Name:
     while cursor.accept("."):
         parts.append(cursor.identifier(what))
     if len(parts) > 3:
-        raise cursor.script.error(
-            f"{what} has at most three parts: catalog.database.table",
-            start,
-            cursor.previous.end + 1,
-        )
+        raise cursor.error(f"{what} has at most three parts: catalog.database.table", start)
     return tuple(parts)
 
 
@@ -116,8 +112,7 @@ def query(cursor: Cursor) -> Query:
         cursor.fail("expected SELECT, WITH or VALUES")
     tokens = cursor.rest()
     if not isinstance(query_parser.parse_tokens(cursor.script, tokens), exp.Query | exp.Values):
-        start, end = tokens[0].start, tokens[-1].end + 1
-        raise cursor.script.error("expected SELECT, WITH or VALUES", start, end)
+        raise cursor.script.error_in(tokens, "expected SELECT, WITH or VALUES")
     return query_of(cursor, tokens)
 
 
@@ -131,13 +126,11 @@ def query_of(cursor: Cursor, tokens: list[Token], rows: LiteralRows | None = Non
 
 def checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
     """Parse an expression, so that CREATE TABLE reports errors in it; refuse Python functions."""
-    first, last = tokens[0].start, tokens[-1].end
-    tree = query_parser.parse_tokens(cursor.script, cursor.lexed(first, last))
+    tree = query_parser.parse_tokens(cursor.script, cursor.lexed(tokens))
     for declaration in declarations_in(tree):
-        raise cursor.script.error(
+        raise cursor.script.error_in(
+            tokens,
             "an expression of a table is stored with it, but function "
             f"'{declaration.name}' belongs only to the script; call it in the SELECT that "
             "reads the table, or in a temporary view",
-            first,
-            last + 1,
         )

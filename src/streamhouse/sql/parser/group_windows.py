@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 from sqlglot.optimizer.scope import find_all_in_scope
 
-from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions.expression_builders import Args, column_of, quoted
 from streamhouse.sql.parser.windowed_rows import Window, duration_error, windowed
@@ -48,7 +47,7 @@ def rewrite(script: Script, tree: exp.Expr) -> None:
     for call in tree.find_all(GroupWindow):
         kind = call.name.partition("_")[0]
         message = f"{call.name} belongs to GROUP BY {kind}(…) of the same query; group by it"
-        raise node_errors.error(script, call, message)
+        raise script.error_at(call, message)
 
 
 def _rewrite(
@@ -57,7 +56,7 @@ def _rewrite(
     group = select.args.get("group")
     if group is None or not any(window is each for each in group.expressions):
         message = f"{window.name} as a function is a term of GROUP BY; write it there"
-        raise node_errors.error(script, window, message)
+        raise script.error_at(window, message)
     spec, time = _window(script, window), window.expressions[0]
     element = _element(script, select, window)
     place = {key: window.meta[key] for key in ("line", "col", "start", "end")}
@@ -96,7 +95,7 @@ def _check_keys(script: Script, keys: Sequence[exp.Expr]) -> None:
     for key in keys:
         if isinstance(key.unnest(), exp.Literal | exp.GroupingSets | exp.Rollup | exp.Cube):
             message = "SESSION in GROUP BY takes columns and expressions beside it; write them out"
-            raise node_errors.unsupported(script, key, message)
+            raise script.unsupported(key, message)
 
 
 def _window(script: Script, call: GroupWindow) -> Window:
@@ -104,13 +103,13 @@ def _window(script: Script, call: GroupWindow) -> Window:
     count = 2 if call.name == "HOP" else 1
     if len(lengths) != count or not isinstance(call.expressions[0], exp.Column):
         takes = "a column, its slide and its size" if count > 1 else "a column and one duration"
-        raise node_errors.error(script, call, f"{call.name} in GROUP BY takes {takes}")
+        raise script.error_at(call, f"{call.name} in GROUP BY takes {takes}")
     if None in lengths:
-        raise node_errors.error(script, call, duration_error(call.name))
+        raise script.error_at(call, duration_error(call.name))
     durations = [length for length in lengths if length is not None]
     window = Window(call.name, durations[-1], durations[0] if count > 1 else 0)
     if (error := window.error()) is not None:
-        raise node_errors.error(script, call, error)
+        raise script.error_at(call, error)
     return window
 
 
@@ -129,7 +128,7 @@ def _element(script: Script, select: exp.Select, window: GroupWindow) -> exp.Exp
             f"the table of the time is unknown here; write {window.name} as a table function: "
             f"FROM {window.name}(TABLE t, DESCRIPTOR(ts), …)"
         )
-        raise node_errors.unsupported(script, window, message)
+        raise script.unsupported(window, message)
     if not found[0].alias_or_name:
         found[0].set("alias", exp.TableAlias(this=quoted("_data")))
     return found[0]
@@ -142,14 +141,14 @@ def _column(script: Script, call: GroupWindow, window: GroupWindow) -> str:
     kind, _, part = call.name.partition("_")
     if kind != window.name or call.expressions != window.expressions:
         message = f"{call.name} is of another window than that of GROUP BY; give both equal values"
-        raise node_errors.error(script, call, message)
+        raise script.error_at(call, message)
     if part not in _COLUMNS:
         message = (
             f"{call.name} of a time column is not supported; write {kind}_ROWTIME, or leave it out"
             if part
             else f"{call.name} occurs twice; write {kind}_START for its start"
         )
-        raise node_errors.unsupported(script, call, message)
+        raise script.unsupported(call, message)
     return _COLUMNS[part]
 
 

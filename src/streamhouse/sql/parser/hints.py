@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlglot.tokenizer_core import Token
-
 from streamhouse.close_matches import closest, nearest
 from streamhouse.errors import OptionError
 from streamhouse.options import OptionValues, duration_ms, options_of, table_of
@@ -45,15 +43,15 @@ class LookupHint:
     end: int
 
 
-def table_options(script: Script, token: Token) -> dict[str, str]:
-    """The options of a table's hint block (the token's text), under their current names.
+def table_options(script: Script, body: str, start: int) -> dict[str, str]:
+    """The options of a table's hint block, which begins at `start`, under their current names.
 
     Options of earlier releases that no longer have an effect are omitted (see `outdated`).
     """
     options: dict[str, str] = {}
-    for name, start, cursor in _parse_hints(script, token.text, token.start + 3):
+    for name, at, cursor in _parse_hints(script, body, start + 3):
         if name != "OPTIONS":
-            _refuse_hint(cursor, name, start, ("OPTIONS",), "on a table")
+            _refuse_hint(cursor, name, at, ("OPTIONS",), "on a table")
         offsets: dict[str, int] = {}
         hint_options = elements.option_list(cursor, offsets)
         for key in hint_options:
@@ -63,7 +61,8 @@ def table_options(script: Script, token: Token) -> dict[str, str]:
     try:
         current = renamed_options.current(options)[0]
     except OptionError as error:
-        raise script.error(f"hint OPTIONS: {error}", token.start, token.end + 1) from None
+        end = start + len(body) + len("/*+*/")
+        raise script.error(f"hint OPTIONS: {error}", start, end) from None
     return {key: value for key, value in current.items() if not renamed_options.dropped_option(key)}
 
 
@@ -75,7 +74,7 @@ def outdated(text: str) -> list[str]:
     for hint in Script(text).hints(0, len(text)):
         # Each hint belongs to another table, so its options are checked on their own.
         options = {
-            option.key: hint.body[option.start : option.end] for option in quoted_options(hint.body)
+            option.key: hint.text[option.start : option.end] for option in quoted_options(hint.text)
         }
         notices |= dict.fromkeys(renamed_options.current(options)[1])
     return list(notices)

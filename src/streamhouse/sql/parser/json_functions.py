@@ -3,8 +3,7 @@
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from streamhouse.sql import functions
-from streamhouse.sql.functions import json
+from streamhouse.sql.functions import json, supported
 from streamhouse.sql.functions.expression_builders import try_cast
 from streamhouse.sql.parser.strict_parser import FlinkParseError, StrictParser
 
@@ -27,7 +26,7 @@ class JsonFunctionsParser(StrictParser):
             kind = self._parse_types(with_collation=True)
         if kind is not None and name != "JSON_VALUE" and kind.sql() not in _RETURNED.get(name, ()):
             self.refuse(f"{name} takes no RETURNING of this type; leave it out", returning)
-        functions.check_count(name, len(arguments), 2, 2)
+        supported.check_count(name, len(arguments), 2, 2)
         if name == "JSON_EXISTS":
             return json.exists_or(arguments, self._parse_exists_error())
         if name == "JSON_QUERY":

@@ -1,7 +1,5 @@
 """Parses MATCH_RECOGNIZE, which becomes the SELECT that finds the matches."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -9,16 +7,103 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.sql.expressions import intervals
-from streamhouse.sql.functions.expression_builders import quoted
+from streamhouse.sql.functions.expression_builders import ArgumentError, quoted
 from streamhouse.sql.functions.row_patterns import Program, Step
-from streamhouse.sql.parser.matched_rows import Matching, Measure, PatternError
-from streamhouse.sql.parser.strict_parser import ADVICE, FlinkParseError
+from streamhouse.sql.parser.matched_rows import Matching, Measure
+from streamhouse.sql.parser.strict_parser import FlinkParseError
+from streamhouse.sql.parser.types import ADVICE
 from streamhouse.sql.parser.window_tables import WindowTablesParser
 
 _DATA = "_data"
 _SYMBOL = re.compile(r"\w+|\{\s*\d*\s*,?\s*\d*\s*\}|[^\s\w]")
 _BOUNDS = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 _MOST_STEPS = 10_000
+
+
+class _Pattern:
+    """Compiles the text of a PATTERN to steps; raises `ArgumentError`.
+
+    Each part is its steps, and the least number of rows that match it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._symbols = [*(symbol.replace(" ", "") for symbol in _SYMBOL.findall(text)), ""]
+        self.steps, least = self._any()
+        if self._symbols[0]:
+            raise ArgumentError(f"the PATTERN cannot have '{self._symbols[0]}' here")
+        if not least:
+            raise ArgumentError(
+                "the PATTERN matches no row at all, too; let it have a variable without * and ?"
+            )
+
+    @property
+    def variables(self) -> dict[str, None]:
+        """The variables, in their order."""
+        return {variable: None for kind, *(variable, *_) in self.steps if kind == "row"}
+
+    def _any(self) -> tuple[list[Step], int]:
+        steps, least = self._sequence()
+        if self._symbols[0] != "|":
+            return steps, least
+        self._symbols.pop(0)
+        others, fewest = self._any()
+        first = [("split", 1, len(steps) + 2), *steps, ("jump", len(others) + 1)]
+        return [*first, *others], min(least, fewest)
+
+    def _sequence(self) -> tuple[list[Step], int]:
+        steps, least = self._repeated()
+        while self._symbols[0] not in ("", "|", ")"):
+            more, rows = self._repeated()
+            steps, least = [*steps, *more], least + rows
+        return steps, least
+
+    def _repeated(self) -> tuple[list[Step], int]:
+        part, rows = self._part()
+        bounds = self._bounds(self._symbols[0])
+        if bounds is None:
+            return part, rows
+        self._symbols.pop(0)
+        greedy = self._symbols[0] != "?"
+        if not greedy:
+            self._symbols.pop(0)
+        least, most = bounds
+
+        def before(skipped: int) -> Step:
+            return ("split", 1, skipped) if greedy else ("split", skipped, 1)
+
+        size = len(part) + 1
+        if (most or least) * size > _MOST_STEPS:
+            raise ArgumentError("the PATTERN repeats rows too often; write smaller numbers")
+        steps = part * least
+        if most is None:
+            return [*steps, before(size + 1), *part, ("jump", -size)], least * rows
+        for left in range(most - least, 0, -1):
+            steps = [*steps, before(left * size), *part]
+        return steps, least * rows
+
+    def _part(self) -> tuple[list[Step], int]:
+        symbol = self._symbols.pop(0)
+        if symbol == "(":
+            part = self._any()
+            if self._symbols.pop(0) != ")":
+                raise ArgumentError("the PATTERN lacks a )")
+            return part
+        if re.fullmatch(r"[^\W\d]\w*", symbol) and symbol.upper() != "PERMUTE":
+            return [("row", symbol)], 1
+        raise ArgumentError(
+            f"the PATTERN cannot have '{symbol}' here; it has variables, (…), | and the "
+            "quantifiers *, +, ?, {n}, {n,}, {,m}, {n,m}"
+        )
+
+    def _bounds(self, symbol: str) -> tuple[int, int | None] | None:
+        """The bounds of a quantifier; None for anything else."""
+        if not symbol.startswith("{"):
+            return _BOUNDS.get(symbol)
+        least, comma, most = symbol.strip("{}").partition(",")
+        bounds = int(least or 0), (int(most) if most else None) if comma else int(least or 0)
+        if not (least or most) or (bounds[1] is not None and not bounds[0] <= bounds[1] > 0):
+            raise ArgumentError(f"the PATTERN has {symbol}; write {{n}}, {{n,}}, {{,m}} or {{n,m}}")
+        return bounds
 
 
 class MatchRecognizeParser(WindowTablesParser):
@@ -36,7 +121,7 @@ class MatchRecognizeParser(WindowTablesParser):
         self._advance()
         try:
             select = self._parse_matching(table).select()
-        except PatternError as error:
+        except ArgumentError as error:
             raise FlinkParseError(str(error), token) from None
         select.update_positions(token)
         found = exp.Subquery(this=select, alias=self._parse_table_alias())
@@ -52,7 +137,9 @@ class MatchRecognizeParser(WindowTablesParser):
         parts = self._parse_partition_by()
         keys = [key for key in parts if isinstance(key, exp.Column)]
         if len(keys) < len(parts):
-            raise PatternError("PARTITION BY of MATCH_RECOGNIZE takes columns; compute them before")
+            raise ArgumentError(
+                "PARTITION BY of MATCH_RECOGNIZE takes columns; compute them before"
+            )
         order = self._expect(self._parse_order(), "ORDER BY")
         measures = self._parse_csv(self._parse_named) if self._match_text_seq("MEASURES") else []
         all_rows = self._parse_rows_per_match()
@@ -68,7 +155,7 @@ class MatchRecognizeParser(WindowTablesParser):
         named = [*define, *(name for names in subsets.values() for name in names), skip_to]
         for name in (each for each in named if each and each not in variables):
             listed = ", ".join(variables)
-            raise PatternError(f"'{name}' is no variable of the PATTERN; it has {listed}")
+            raise ArgumentError(f"'{name}' is no variable of the PATTERN; it has {listed}")
         program = Program(tuple(pattern.steps), skip, variables.get(skip_to, ()), 1000 * within)
         return Matching(
             data, keys, order.expressions, measures, program, variables, define, all_rows
@@ -138,89 +225,3 @@ class MatchRecognizeParser(WindowTablesParser):
         if not length:
             raise FlinkParseError("WITHIN takes a constant INTERVAL of days or less", token)
         return length
-
-
-class _Pattern:
-    """Compiles the text of a PATTERN to steps; raises `PatternError`.
-
-    Each part is its steps, and the least number of rows that match it.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._symbols = [*(symbol.replace(" ", "") for symbol in _SYMBOL.findall(text)), ""]
-        self.steps, least = self._any()
-        if self._symbols[0]:
-            raise PatternError(f"the PATTERN cannot have '{self._symbols[0]}' here")
-        if not least:
-            raise PatternError(
-                "the PATTERN matches no row at all, too; let it have a variable without * and ?"
-            )
-
-    @property
-    def variables(self) -> dict[str, None]:
-        """The variables, in their order."""
-        return {variable: None for kind, *(variable, *_) in self.steps if kind == "row"}
-
-    def _any(self) -> tuple[list[Step], int]:
-        steps, least = self._sequence()
-        if self._symbols[0] != "|":
-            return steps, least
-        self._symbols.pop(0)
-        others, fewest = self._any()
-        first = [("split", 1, len(steps) + 2), *steps, ("jump", len(others) + 1)]
-        return [*first, *others], min(least, fewest)
-
-    def _sequence(self) -> tuple[list[Step], int]:
-        steps, least = self._repeated()
-        while self._symbols[0] not in ("", "|", ")"):
-            more, rows = self._repeated()
-            steps, least = [*steps, *more], least + rows
-        return steps, least
-
-    def _repeated(self) -> tuple[list[Step], int]:
-        part, rows = self._part()
-        bounds = self._bounds(self._symbols[0])
-        if bounds is None:
-            return part, rows
-        self._symbols.pop(0)
-        greedy = self._symbols[0] != "?"
-        if not greedy:
-            self._symbols.pop(0)
-        least, most = bounds
-
-        def before(skipped: int) -> Step:
-            return ("split", 1, skipped) if greedy else ("split", skipped, 1)
-
-        size = len(part) + 1
-        if (most or least) * size > _MOST_STEPS:
-            raise PatternError("the PATTERN repeats rows too often; write smaller numbers")
-        steps = part * least
-        if most is None:
-            return [*steps, before(size + 1), *part, ("jump", -size)], least * rows
-        for left in range(most - least, 0, -1):
-            steps = [*steps, before(left * size), *part]
-        return steps, least * rows
-
-    def _part(self) -> tuple[list[Step], int]:
-        symbol = self._symbols.pop(0)
-        if symbol == "(":
-            part = self._any()
-            if self._symbols.pop(0) != ")":
-                raise PatternError("the PATTERN lacks a )")
-            return part
-        if re.fullmatch(r"[^\W\d]\w*", symbol) and symbol.upper() != "PERMUTE":
-            return [("row", symbol)], 1
-        raise PatternError(
-            f"the PATTERN cannot have '{symbol}' here; it has variables, (…), | and the "
-            "quantifiers *, +, ?, {n}, {n,}, {,m}, {n,m}"
-        )
-
-    def _bounds(self, symbol: str) -> tuple[int, int | None] | None:
-        """The bounds of a quantifier; None for anything else."""
-        if not symbol.startswith("{"):
-            return _BOUNDS.get(symbol)
-        least, comma, most = symbol.strip("{}").partition(",")
-        bounds = int(least or 0), (int(most) if most else None) if comma else int(least or 0)
-        if not (least or most) or (bounds[1] is not None and not bounds[0] <= bounds[1] > 0):
-            raise PatternError(f"the PATTERN has {symbol}; write {{n}}, {{n,}}, {{,m}} or {{n,m}}")
-        return bounds

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from streamhouse.sql import functions, node_errors
+from streamhouse.sql.functions import supported
 from streamhouse.sql.functions.expression_builders import (
     GENERATED,
+    ArgumentError,
     call,
     cast,
     column_of,
@@ -60,11 +61,7 @@ class PatternFunction(exp.Expression):
 def check_calls(script: Script, tree: exp.Expr) -> None:
     """Raise `UnsupportedSqlError` for such a call that is in no MATCH_RECOGNIZE."""
     for call_ in tree.find_all(PatternFunction):
-        raise node_errors.unsupported(script, call_, functions.unknown(call_.name))
-
-
-class PatternError(ValueError):
-    """A wrong part of MATCH_RECOGNIZE; the text is the user's message."""
+        raise script.unsupported(call_, supported.unknown(call_.name))
 
 
 def _builder(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
@@ -182,7 +179,7 @@ class _Values:
                 last = inner is None or inner.name == "LAST"
                 place = 0 if inner is None else self._navigation(inner, 0)[1]
                 return (*self._moved_value(part), last, place)
-        raise PatternError(f"{part.name} is not supported here; name a column of the rows")
+        raise ArgumentError(f"{part.name} is not supported here; name a column of the rows")
 
     def _over(self, aggregate: exp.Expr, end: tuple[str, str | None]) -> exp.Expr:
         keys = [*_keys(self.clauses, _ROW), _found(NUMBER)]
@@ -193,7 +190,7 @@ class _Values:
         value, *rest = node.expressions or [None]
         if value is None or len(rest) > 1 or not all(each.is_int for each in rest):
             message = f"{node.name} takes a value, and a number of rows: {node.name}(A.price, 1)"
-            raise PatternError(message)
+            raise ArgumentError(message)
         return value, int(rest[0].name) if rest else places
 
     def _nested(self, node: exp.Expr) -> PatternFunction | None:
@@ -221,7 +218,7 @@ class _Values:
         found = {_variable(column) for column in node.find_all(exp.Column)}
         if len(found) > 1:
             listed = ", ".join(sorted(found - {""}))
-            raise PatternError(
+            raise ArgumentError(
                 f"an expression has columns of {listed}; name one variable of the PATTERN in each "
                 "function"
             )
@@ -233,7 +230,7 @@ class _Values:
 
         def new(part: exp.Expr) -> exp.Expr:
             if isinstance(part, PatternFunction):
-                raise PatternError(f"{part.name} cannot be in another function; write it outside")
+                raise ArgumentError(f"{part.name} cannot be in another function; write it outside")
             return self._column(part) if isinstance(part, exp.Column) else part
 
         return node.transform(new)
@@ -242,7 +239,7 @@ class _Values:
         name = _variable(column)
         if name and name not in self.clauses.variables:
             known = ", ".join(self.clauses.variables)
-            raise PatternError(f"'{name}' is no variable of the PATTERN; it has {known}")
+            raise ArgumentError(f"'{name}' is no variable of the PATTERN; it has {known}")
         if isinstance(column.this, exp.Star):
             return column.this.copy()
         if column.args.get("db"):

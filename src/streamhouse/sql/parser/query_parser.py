@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel
+from sqlglot.errors import ErrorLevel, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
@@ -13,7 +13,7 @@ from streamhouse.sql.parser import group_windows, matched_rows
 from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.parser.strict_parser import FlinkParseError
 from streamhouse.sql.parser.syntax_errors import check_supported, sql_error
-from streamhouse.sql.text import Script, span
+from streamhouse.sql.text import Script
 
 _AFTER_LIST = (
     TokenType.FROM,
@@ -30,31 +30,30 @@ _AFTER_MINUS = (
     TokenType.WITH,
 )
 _PARSER_FAILURES = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
-_STATEMENTS = (
-    exp.DDL,
-    exp.DML,
-    exp.Alter,
-    exp.Attach,
-    exp.Cache,
-    exp.Command,
-    exp.Describe,
-    exp.Drop,
-    exp.Kill,
-    exp.Pragma,
-    exp.Set,
-    exp.Show,
-    exp.Summarize,
-    exp.Transaction,
-    exp.Use,
-)
-"""Nodes that the base parser accepts within a query, and that no query may contain."""
 
 
 def lex(script: Script, start: int = 0, end: int | None = None) -> list[Token]:
-    """All tokens of a script, or of a part of it."""
-    tokenizer: Any = Flink.Tokenizer(dialect=Flink())
+    """All tokens of a script, or of a part of it; a hint block is one token. Raises `SqlError`."""
     stop = len(script.text) if end is None else end
-    tokens: list[Token] = tokenizer.tokenize_part(script, start, stop)
+    tokens: list[Token] = []
+    for hint in script.hints(start, stop):
+        tokens += [*_without_hints(script, start, hint.start), hint]
+        start = hint.end + 1
+    return tokens + _without_hints(script, start, stop)
+
+
+def _without_hints(script: Script, start: int, end: int) -> list[Token]:
+    """Tokens of a part without hints, with their offsets in the script."""
+    tokenizer: Any = Flink.Tokenizer(dialect=Flink())
+    try:
+        tokens: list[Token] = tokenizer.tokenize(script.text[start:end])
+    except TokenError:
+        message = "the text cannot be parsed; a number or a quote in it is incomplete"
+        raise SqlError(message) from None
+    for token in tokens:
+        token.start += start
+        token.end += start
+        token.comments = []
     return tokens
 
 
@@ -78,27 +77,23 @@ def parse_tokens(
     except FlinkParseError as error:
         raise sql_error(script, tokens, error) from None
     except RecursionError:
-        raise script.error(TOO_DEEP, tokens[0].start, tokens[-1].end + 1) from None
+        raise script.error_in(tokens, TOO_DEEP) from None
     except _PARSER_FAILURES:
         # sqlglot itself fails with these on some texts that are not SQL.
-        raise script.error(
-            "this cannot be parsed; rewrite it, or split it into several statements",
-            tokens[0].start,
-            tokens[-1].end + 1,
-        ) from None
+        message = "this cannot be parsed; rewrite it, or split it into several statements"
+        raise script.error_in(tokens, message) from None
     if len(tree) != 1 or tree[0] is None:
-        raise script.error("a query is expected here", tokens[0].start, tokens[-1].end + 1)
+        raise script.error_in(tokens, "a query is expected here")
     query = balanced(tree[0])
-    _check_reads_only(script, tokens, query)
     group_windows.rewrite(script, query)
     matched_rows.check_calls(script, query)
-    check_supported(script, query, tokens[0].start, tokens[-1].end + 1)
+    check_supported(script, query, tokens)
     if any(not select.expressions for select in query.find_all(exp.Select)):
-        raise script.error("SELECT needs at least one column", tokens[0].start, tokens[0].end + 1)
+        raise script.error_in(tokens[:1], "SELECT needs at least one column")
     alone = (each for each in query.find_all(exp.Select) if not each.args.get("from_"))
     items = (item for select in alone for item in select.expressions)
     if any(item.is_star and not isinstance(item, exp.Subquery) for item in items):
-        raise script.error("SELECT * needs a FROM", tokens[0].start, tokens[0].end + 1)
+        raise script.error_in(tokens[:1], "SELECT * needs a FROM")
     return query
 
 
@@ -122,12 +117,8 @@ def parse_condition(text: str) -> exp.Expr:
     tree = parse_tokens(script, tokens, Flink.Parser._parse_disjunction)
     query = tree.find(exp.Query, exp.Table)
     if query is not None:
-        raise script.error(
-            "a condition cannot contain a query; compare columns with values",
-            tokens[0].start,
-            tokens[-1].end + 1,
-            UnsupportedSqlError,
-        )
+        message = "a condition cannot contain a query; compare columns with values"
+        raise script.error_in(tokens, message, UnsupportedSqlError)
     return tree
 
 
@@ -136,17 +127,4 @@ def _check_commas(script: Script, tokens: list[Token]) -> None:
     for comma, after in zip(tokens, [*tokens[1:], None], strict=True):
         missing = after is None or after.token_type in _AFTER_LIST
         if comma.token_type == TokenType.COMMA and missing:
-            raise script.error("an expression is expected after ','", comma.start, comma.end + 1)
-
-
-def _check_reads_only(script: Script, tokens: list[Token], tree: exp.Expr) -> None:
-    """Raise for a statement within a query: the parser accepts any statement as a CTE."""
-    statement: exp.Expr | None = tree.find(*_STATEMENTS)
-    for clause in tree.find_all(exp.With):
-        for cte in clause.expressions:
-            if not isinstance(cte, exp.CTE) or not isinstance(cte.this, exp.Query):
-                statement = statement or cte
-    if statement is not None:
-        start, end = span(statement) or (tokens[0].start, tokens[-1].end + 1)
-        message = "a query must be SELECT or VALUES, also within WITH and parentheses"
-        raise script.error(message, start, end, UnsupportedSqlError)
+            raise script.error_in([comma], "an expression is expected after ','")

@@ -4,23 +4,21 @@
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from sqlglot import exp, parser
 from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.options import table_of
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.parser.types import parse_type
+from streamhouse.sql.parser.types import ADVICE, parse_type
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import data_type
 
 T = TypeVar("T")
 
-ADVICE: Mapping[str, Mapping[str, str]] = table_of(__package__, "unsupported_syntax.toml")
-"""Syntax that is not supported, and what to write instead."""
 _CLAUSES = ADVICE["clauses"]
+_NO_QUERY = "a query must be SELECT or VALUES, also within WITH and parentheses"
 
 
 class FlinkParseError(ParseError):
@@ -63,6 +61,11 @@ class StrictParser(parser.Parser):
 
     script = Script("")
     """What is parsed; the script has declared its functions."""
+    STATEMENT_PARSERS: ClassVar[dict[TokenType, Callable[[Any], Any]]] = {
+        word: lambda self: self.refuse(_NO_QUERY, self._prev)
+        for word in parser.Parser.STATEMENT_PARSERS
+        if word != TokenType.TRUNCATE  # It begins a function, too.
+    }
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         raise FlinkParseError(message, token or self._curr, own=False)
@@ -112,6 +115,15 @@ class StrictParser(parser.Parser):
 
     def _parse_statement(self) -> exp.Expr | None:
         return self._parse_values() or super()._parse_statement()
+
+    def _parse_describe(self) -> NoReturn:
+        self.refuse(_NO_QUERY, self._prev)
+
+    def _parse_cte(self) -> Any:
+        first, cte = self._curr, super()._parse_cte()
+        if cte is not None and not isinstance(cte.this, exp.Query):
+            self.refuse(_NO_QUERY, first)
+        return cte
 
     def _parse_select_or_expression(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         return self._parse_values() or super()._parse_select_or_expression(*args, **kwargs)

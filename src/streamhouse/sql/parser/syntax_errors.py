@@ -5,17 +5,15 @@ it: DuckDB's parser accepts other syntax than Flink's, and its errors quote SQL 
 not write.
 """
 
-from collections.abc import Iterator
-
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import closest
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import node_errors
 from streamhouse.sql.functions.expression_builders import GENERATED
-from streamhouse.sql.parser.strict_parser import ADVICE, FlinkParseError
-from streamhouse.sql.text import Script, span
+from streamhouse.sql.parser.strict_parser import FlinkParseError
+from streamhouse.sql.parser.types import ADVICE
+from streamhouse.sql.text import Script
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
 
@@ -28,7 +26,7 @@ def sql_error(script: Script, tokens: list[Token], error: FlinkParseError) -> Sq
         message = f"the statement ends too early: {_expectation(message)}"
         return script.error(message, tokens[-1].end + 1, kind=kind)
     if error.own:
-        return script.error(message, token.start, token.end + 1, kind=kind)
+        return script.error_in([token], message, kind)
     explanation, misspelt = _unsupported_words(tokens, token), _misspelt(tokens, token)
     if token.token_type == TokenType.HINT:
         message = "a hint /*+ … */ is only allowed after SELECT or after a table"
@@ -40,7 +38,7 @@ def sql_error(script: Script, tokens: list[Token], error: FlinkParseError) -> Sq
     else:
         got = script.text[token.start : token.end + 1]
         message = f"'{got}' is not expected here; {_expectation(message)}"
-    return script.error(message, token.start, token.end + 1, kind=kind)
+    return script.error_in([token], message, kind)
 
 
 def _misspelt(tokens: list[Token], token: Token) -> tuple[Token, str] | None:
@@ -86,11 +84,12 @@ def _unsupported_words(tokens: list[Token], token: Token) -> tuple[Token, str] |
     return None
 
 
-def check_supported(script: Script, tree: exp.Expr, start: int, end: int) -> None:
+def check_supported(script: Script, tree: exp.Expr, tokens: list[Token]) -> None:
     """Raise for the first invalid part: `UnsupportedSqlError`, or `SqlError` for a mistake.
 
-    `start` and `end` are the offsets of the whole text, for a part without a position of its own.
+    `tokens` are those of the tree, for a part without a position of its own.
     """
+    whole = tokens[0].start, tokens[-1].end + 1
     for node in tree.walk(bfs=False):
         message = None if node.meta.get(GENERATED) else ADVICE["nodes"].get(type(node).__name__)
         if isinstance(node, exp.LimitOptions):
@@ -98,15 +97,7 @@ def check_supported(script: Script, tree: exp.Expr, start: int, end: int) -> Non
         error_class = SqlError if message is None else UnsupportedSqlError
         message = message or _syntax_mistake(node)
         if message is not None:
-            has_position = any(span(ancestor) for ancestor in (node, *_ancestors(node)))
-            offsets = node_errors.position_of(script, node) if has_position else (start, end)
-            raise script.error(message, *offsets, error_class)
-
-
-def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
-    while node.parent is not None:
-        node = node.parent
-        yield node
+            raise script.error(message, *script.place_of(node, whole), error_class)
 
 
 def _syntax_mistake(node: exp.Expr) -> str | None:

@@ -8,7 +8,7 @@ from typing import NoReturn, Self, TypeVar
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import closest
-from streamhouse.errors import UnsupportedSqlError
+from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.syntax import TextPosition
 from streamhouse.sql.text import Script
 
@@ -41,12 +41,12 @@ class Cursor:
 
     def rest(self) -> list[Token]:
         """The remaining tokens, as the lexer made them."""
-        return self.lexed(self.offset, self.tokens[-1].end)
+        return self.lexed(self.tokens[self.index :])
 
-    def lexed(self, start: int, end: int) -> list[Token]:
-        """The tokens between two offsets (inclusive), as the lexer made them."""
-        first = bisect_left(self.original, start, key=lambda token: token.start)
-        last = bisect_right(self.original, end, key=lambda token: token.end)
+    def lexed(self, tokens: list[Token]) -> list[Token]:
+        """Tokens of the statement as the lexer made them."""
+        first = bisect_left(self.original, tokens[0].start, key=lambda token: token.start)
+        last = bisect_right(self.original, tokens[-1].end, key=lambda token: token.end)
         return self.original[first:last]
 
     @property
@@ -175,7 +175,7 @@ class Cursor:
         hint = f"did you mean {guess}?" if guess else f"expected one of {', '.join(words)}"
         if token is None:
             self.fail(f"expected one of {', '.join(words)}")
-        raise self.script.error(f"'{got}' is not expected here; {hint}", token.start, token.end + 1)
+        raise self.script.error_in([token], f"'{got}' is not expected here; {hint}")
 
     def fail(self, message: str) -> NoReturn:
         token = self.current
@@ -188,15 +188,18 @@ class Cursor:
             if token.token_type == TokenType.STRING
             else self.script.text[token.start : token.end + 1]
         )
-        raise self.script.error(f"{message}, got {got}", token.start, token.end + 1)
+        raise self.script.error_in([token], f"{message}, got {got}")
 
     def unsupported(self, message: str, start: int | None = None) -> NoReturn:
         """Raise that known syntax is not supported, from `start` to the last token taken."""
-        first = self.offset if start is None else start
+        raise self.error(message, self.offset if start is None else start, UnsupportedSqlError)
+
+    def error(self, message: str, start: int, kind: type[SqlError] = SqlError) -> SqlError:
+        """An error about the text from `start` to the last token taken, or else the next token."""
         last = self.tokens[max(self.index - 1, 0)].end + 1
-        if last <= first and not self.done:
+        if last <= start and not self.done:
             last = self.tokens[self.index].end + 1
-        raise self.script.error(message, first, last, kind=UnsupportedSqlError)
+        return self.script.error(message, start, last, kind)
 
 
 def _split_words(token: Token) -> list[Token]:

@@ -3,13 +3,16 @@
 The parser of queries calls it for casts, that of statements for columns.
 """
 
+from collections.abc import Mapping
+
 from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.options import table_of
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.types import ATOMIC
 
-_ADVICE = table_of("streamhouse.sql.parser", "unsupported_syntax.toml")
+ADVICE: Mapping[str, Mapping[str, str]] = table_of(__package__, "unsupported_syntax.toml")
+"""Syntax that is not supported, and what to write instead."""
 _PLAIN = {flink: flink for flink, _, _ in ATOMIC} | {"INTEGER": "INT", "REAL": "FLOAT"}
 _GREATEST = ("VARCHAR", "VARBINARY")
 """Types whose default size is the greatest; others have that of `_DEFAULTS`, or the least."""
@@ -55,17 +58,17 @@ def _type(cursor: Cursor) -> str:
 
 
 def _unsupported(word: str) -> str:
-    return f"type {word} is not supported; {_ADVICE['types'][word]}"
+    return f"type {word} is not supported; {ADVICE['types'][word]}"
 
 
 def _prefix(cursor: Cursor) -> str:
     """A type without what makes it the element of an ARRAY after it."""
     start, word = cursor.offset, cursor.peek()
     if word not in _TYPES:
-        if word in _ADVICE["types"]:
+        if word in ADVICE["types"]:
             cursor.unsupported(_unsupported(word))
-        if word in _ADVICE["types_of_others"]:
-            message = f"'{word}' is not a Flink type; write {_ADVICE['types_of_others'][word]}"
+        if word in ADVICE["types_of_others"]:
+            message = f"'{word}' is not a Flink type; write {ADVICE['types_of_others'][word]}"
             raise cursor.script.error(message, start, start + len(word))
         cursor.unknown_keyword(_TYPES)
     cursor.take()

@@ -8,11 +8,10 @@ import duckdb
 from sqlglot import exp
 
 from streamhouse.errors import OptionError, SqlError
-from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
-from streamhouse.sql.functions.expression_builders import cast
+from streamhouse.sql.functions.expression_builders import cast, current_time_name
 from streamhouse.sql.options.time_travel_options import epoch_ms, split_options
 from streamhouse.sql.plan import AsOf, Resolver
 from streamhouse.sql.resolution import columns as names
@@ -46,7 +45,7 @@ def mark(script: Script, tree: exp.Expr, resolver: Resolver) -> None:
                 "a view FOR SYSTEM_TIME AS OF a column is joined by JOIN or LEFT JOIN with ON; "
                 "write the equalities of its keys there"
             )
-            raise node_errors.unsupported(script, view, message)
+            raise script.unsupported(view, message)
         view.set("version", None)
         term = exp.Anonymous(this=JOINED_AS_OF, expressions=[time.copy()])
         join.set("on", exp.and_(on, term, copy=False))
@@ -58,14 +57,14 @@ def not_as_of(script: Script, view: exp.Expr, name: str) -> SqlError:
         f"'{name}' is a view, which takes no AS OF and cannot be looked up; name the table that it "
         "reads"
     )
-    return node_errors.unsupported(script, view, message)
+    return script.unsupported(view, message)
 
 
 def is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
     """Whether a column of this name is computed as PROCTIME(), by a query or by its table."""
     for alias in tree.find_all(exp.Alias):
         if alias.alias == name:
-            if functions.current_time_name(alias.this) == "PROCTIME":
+            if current_time_name(alias.this) == "PROCTIME":
                 return True
             other = alias.this.name if isinstance(alias.this, exp.Column) else name
             if other != name and is_processing_time(tree, other, resolver):
@@ -91,16 +90,14 @@ def as_of(
     try:
         options, from_hint = split_options(hinted)
     except OptionError as error:
-        raise node_errors.error(parsed.script, table.meta["hints"][0], str(error)) from None
+        raise parsed.script.error_at(table.meta["hints"][0], str(error)) from None
     branch = options.pop("branch", "")
     if branch:
         _rename_to_branch(table, branch)
     from_clause = _clause(parsed, tree, table, resolver)
     if from_hint and from_clause:
-        raise node_errors.error(
-            parsed.script,
-            table.args["version"],
-            "the table's OPTIONS hint also names a version; keep one of them",
+        raise parsed.script.error_at(
+            table.args["version"], "the table's OPTIONS hint also names a version; keep one of them"
         )
     return options, from_clause or from_hint
 
@@ -123,7 +120,7 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
         raise _not_constant(parsed, version)
     if as_of.find(exp.Query, exp.Table) is not None:
         message = "AS OF takes a constant time, not a query; write TIMESTAMP '…'"
-        raise node_errors.unsupported(parsed.script, version, message)
+        raise parsed.script.unsupported(version, message)
     if version.this == "VERSION":
         return _version(parsed, version)
     if isinstance(as_of, exp.Literal) and not as_of.is_string and as_of.name.isdigit():
@@ -132,8 +129,7 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
         return AsOf(timestamp_ms=_milliseconds(parsed, version, as_of, resolver))
     if isinstance(as_of, exp.Column) and is_processing_time(tree, as_of.name, resolver):
         return AsOf()
-    raise node_errors.unsupported(
-        parsed.script,
+    raise parsed.script.unsupported(
         version,
         "FOR SYSTEM_TIME AS OF takes a TIMESTAMP '…' or a column that is computed as PROCTIME(); "
         f"as of a stored time, name {VERSIONED}",
@@ -149,7 +145,7 @@ def _version(parsed: Parsed, version: exp.Expr) -> AsOf:
         if text.isdigit() and int(text):
             return AsOf(snapshot=int(text))
     message = "VERSION AS OF takes a snapshot's number or a tag's 'name'"
-    raise node_errors.error(parsed.script, version, message)
+    raise parsed.script.error_at(version, message)
 
 
 def _milliseconds(parsed: Parsed, version: exp.Expr, as_of: exp.Expr, resolver: Resolver) -> int:
@@ -169,4 +165,4 @@ def _milliseconds(parsed: Parsed, version: exp.Expr, as_of: exp.Expr, resolver: 
 
 def _not_constant(parsed: Parsed, version: exp.Expr) -> SqlError:
     message = "AS OF needs a constant time: TIMESTAMP '…'"
-    return node_errors.error(parsed.script, version, message)
+    return parsed.script.error_at(version, message)

@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
-from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError, TableError
-from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.functions.expression_builders import column_of
 from streamhouse.sql.parser import hints, query_parser
 from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo
+from streamhouse.sql.select_parts import cte_of
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script, of_query
 from streamhouse.sql.types import duck_type
@@ -66,7 +65,7 @@ def _check_stars(script: Script, tree: exp.Expr) -> None:
         value = isinstance(item.parent, exp.Binary) and not isinstance(item.parent, exp.Dot)
         if value or star.args.get("ilike"):
             message = "* stands for columns, and is no value; write the columns out"
-            raise node_errors.error(script, item, message)
+            raise script.error_at(item, message)
 
 
 def table_name(table: exp.Table) -> Name:
@@ -80,25 +79,9 @@ def leaves(tree: exp.Expr) -> list[exp.Table]:
         table
         for table in tree.find_all(exp.Table)
         if (isinstance(table.this, exp.Identifier) if table.args.get("db") else
-            table.name not in queries or not _names_query(table))
+            table.name not in queries or cte_of(table) is None)
     ]  # fmt: skip
     return sorted(tables, key=lambda table: table.this.meta.get("start", 0))
-
-
-def _names_query(table: exp.Table) -> bool:
-    """Whether a table's name is that of a CTE in scope: of an earlier one, or any if RECURSIVE."""
-    inside: exp.Expr | None = None
-    current: exp.Expr | None = table
-    while current is not None:
-        clause = current.args.get("with_") or exp.With(expressions=[])
-        for cte in clause.expressions:
-            if cte is inside and not clause.args.get("recursive"):
-                break
-            if cte.alias == table.name:
-                return True
-        inside = current if isinstance(current, exp.CTE) else inside
-        current = current.parent
-    return False
 
 
 def resolve_table(
@@ -107,7 +90,7 @@ def resolve_table(
     """The table of a name; raises `SqlError` with its position for an unknown one."""
     if not isinstance(table.this, exp.Identifier):
         message = "table functions are not supported here; name a table, or write a (SELECT …)"
-        raise node_errors.unsupported(script, table, message)
+        raise script.unsupported(table, message)
     try:
         if table.meta.get(VIEWED) and not as_of:
             return resolver.viewed(table_name(table))
@@ -126,12 +109,8 @@ def table_options(script: Script, node: exp.Expr) -> dict[str, str]:
     """The options in the OPTIONS hints of a table."""
     options: dict[str, str] = {}
     for hint in node.meta.get("hints", ()):
-        options |= hints.table_options(script, _token(hint))
+        options |= hints.table_options(script, hint.name, hint.meta["start"])
     return options
-
-
-def _token(hint: exp.Expr) -> Token:
-    return Token(TokenType.HINT, str(hint.this), start=hint.meta["start"], end=hint.meta["end"])
 
 
 def physical(info: TableInfo) -> dict[str, str]:
@@ -212,9 +191,7 @@ def reserved(
     """Raise for a column name that the engine uses itself."""
     for name in names:
         if name in used:
-            raise node_errors.error(
-                script, node, f"'{name}' is a reserved name; rename the column", SqlError
-            )
+            raise script.error_at(node, f"'{name}' is a reserved name; rename the column", SqlError)
 
 
 def first_set(args: Mapping[str, object], allowed: Iterable[str]) -> str | None:

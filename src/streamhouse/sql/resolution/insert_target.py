@@ -3,10 +3,8 @@
 from sqlglot import exp
 
 from streamhouse.close_matches import nearest
-from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import aggregates, binder, casts, nested_values, zones
-from streamhouse.sql.expressions.numbers import double_rounding
-from streamhouse.sql.functions.expression_builders import GENERATED, call
+from streamhouse.sql.functions.expression_builders import GENERATED, call, cast
 from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import Column, TableInfo
 from streamhouse.sql.text import Script
@@ -40,11 +38,10 @@ def column_mappings(
     names = [column.name for column in written]
     for name in listed:
         if name not in names:
-            raise node_errors.error(script, node, not_written(target, name))
+            raise script.error_at(node, not_written(target, name))
     columns_to_fill = list(listed) or names
     if len(columns_to_fill) != count:
-        raise node_errors.error(
-            script,
+        raise script.error_at(
             node,
             f"the query returns {count} column(s), {dotted(target)} takes {len(columns_to_fill)}: "
             f"{', '.join(columns_to_fill)}",
@@ -69,8 +66,7 @@ def converted(
         item = item.copy()
         aggregates.widen(aggregate(item))
         return cast_to(item, source, column.type)
-    raise node_errors.error(
-        script,
+    raise script.error_at(
         node,
         f"column '{column.name}' is {column.type}, but the query returns {source}; "
         f"write CAST(… AS {column.type})",
@@ -82,7 +78,7 @@ def constant(script: Script, node: exp.Expr, text: str, column: Column) -> exp.E
     value = cast_to(exp.Literal.string(text), "STRING", column.type)
     if not binder.computes(binder.generate(value)):
         message = f"'{text}' is not a valid value of column '{column.name}', which is {column.type}"
-        raise node_errors.error(script, node, message)
+        raise script.error_at(node, message)
     return value
 
 
@@ -99,7 +95,7 @@ def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
     elif kind == "BLOB" and base(source) in ("STRING", "VARCHAR", "CHAR"):
         value = call("ENCODE", item)
     elif base(flink) == "DECIMAL" and base(source) == "DOUBLE":
-        value = double_rounding.decimal_source(item)
+        value = cast(item, "VARCHAR")  # as a CAST, by its text
     elif "ROW<" in source and "ROW<" in flink:
         value = nested_values.fields_by_place(item, duck_type(source), kind)
     value = casts.fitted(value, flink)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.sql import node_errors
 from streamhouse.sql.plan import Name, Resolver, ViewInfo
 from streamhouse.sql.resolution import as_of_clause, versions
 from streamhouse.sql.resolution import columns as names
@@ -68,7 +67,7 @@ class _Views:
         if view.name in enclosing:
             name = ".".join(view.name[-2:])
             message = f"view {name} reads itself; DROP it and CREATE it again"
-            raise node_errors.error(self.script, table, message)
+            raise self.script.error_at(table, message)
         version = table.args.get("version")
         if version is not None and not isinstance(version.args.get("expression"), exp.Column):
             raise as_of_clause.not_as_of(self.script, table, table.name)
@@ -114,8 +113,7 @@ def _pass_options(script: Script, view: exp.Table, inner: exp.Expr) -> None:
     tables = [leaf for leaf in names.leaves(inner) if leaf.args.get("version") is None]
     if len({names.table_name(table) for table in tables}) != 1:
         read = ", ".join(dict.fromkeys(".".join(names.table_name(table)[-2:]) for table in tables))
-        raise node_errors.unsupported(
-            script,
+        raise script.unsupported(
             hints[0],
             f"OPTIONS on view '{view.name}' could apply to any of its tables ({read}); write "
             "them in the view, after the table's name",

@@ -6,12 +6,11 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from streamhouse.close_matches import nearest
-from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions.binder import BindError, Relations, check_case
-from streamhouse.sql.functions.expression_builders import WINDOWED_TIME
+from streamhouse.sql.functions.expression_builders import WINDOWED_TIME, current_time_name
 from streamhouse.sql.functions.row_patterns import ALIAS, OWN, PLACE
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.select_parts import sources
+from streamhouse.sql.select_parts import cte_of, sources
 from streamhouse.sql.text import Script
 
 Names = dict[str, list[str] | None]
@@ -31,7 +30,7 @@ def check_columns(script: Script, tree: exp.Query, relations: Relations) -> None
             try:
                 check_case(columns or ())
             except BindError as error:
-                raise node_errors.error(script, scope.expression, str(error)) from None
+                raise script.error_at(scope.expression, str(error)) from None
         for column in scope.columns:
             # A scope also lists columns of its subqueries that may be outer references.
             if column.parent_select is scope.expression:
@@ -43,7 +42,7 @@ def check_width(script: Script, node: exp.Expr, width: int, of: str = "query ret
     given = node.alias_column_names
     if given and len(given) != width:
         message = f"{node.alias} names {len(given)} column(s), but its {of} {width}"
-        raise node_errors.error(script, node, message)
+        raise script.error_at(node, message)
 
 
 def _check_column_list(script: Script, scope: Scope) -> None:
@@ -84,12 +83,12 @@ def _check_column(script: Script, scope: Scope, column: exp.Column, relations: R
         if len(owners) > 1 and name not in joined:
             choices = " or ".join(f"{owner}.{name}" for owner in owners)
             message = f"column '{name}' is ambiguous; write {choices}"
-            raise node_errors.error(script, column, message)
+            raise script.error_at(column, message)
         if owners or None in visible.values():
             return
     everything = {n for visible in scopes for columns in visible.values() for n in columns or ()}
     message = f"there is no column '{name}'; {nearest(name, everything)}"
-    raise node_errors.error(script, column, message)
+    raise script.error_at(column, message)
 
 
 def _check_qualified(script: Script, column: exp.Column, scopes: list[Names]) -> None:
@@ -101,13 +100,13 @@ def _check_qualified(script: Script, column: exp.Column, scopes: list[Names]) ->
                 known = [each for each in columns if not each.startswith(OWN)]
                 start = "there is" if alias == ALIAS else f"'{alias}' has"
                 message = f"{start} no column '{name}'; {nearest(name, known)}"
-                raise node_errors.error(script, column, message)
+                raise script.error_at(column, message)
             return
         if any(columns is not None and alias in columns for columns in visible.values()):
             return
     everything = {other for visible in scopes for other in visible}
     message = f"there is no table or alias '{alias}'; {nearest(alias, everything)}"
-    raise node_errors.error(script, column, message)
+    raise script.error_at(column, message)
 
 
 def _visible_scopes(scope: Scope, relations: Relations) -> Iterator[Names]:
@@ -176,7 +175,7 @@ def check_stored_times(script: Script, tree: exp.Query) -> None:
                 "the window of the present time; use a column that stores a time, or in a stream "
                 "let TABLE name the table or view that has PROCTIME()"
             )
-            raise node_errors.unsupported(script, node.expressions[0], message)
+            raise script.unsupported(node.expressions[0], message)
     for window in tree.find_all(exp.Window):
         is_place = isinstance(window.parent, exp.Alias) and window.parent.alias == PLACE
         for term in window.args["order"].expressions if is_place else ():
@@ -186,20 +185,20 @@ def check_stored_times(script: Script, tree: exp.Query) -> None:
                     "table does not keep the order in which rows came; use a column that stores a "
                     "time or a number"
                 )
-                raise node_errors.unsupported(script, term.this, message)
+                raise script.unsupported(term.this, message)
 
 
 def _is_clock(node: exp.Expr) -> bool:
     """Whether an expression is the time of the query, through the subqueries below it."""
-    if functions.current_time_name(node) is not None:
+    if current_time_name(node) is not None:
         return True
     select = node.find_ancestor(exp.Select)
     if not isinstance(node, exp.Column) or not isinstance(select, exp.Select):
         return False
-    queries = {cte.alias: cte.this for cte in node.root().find_all(exp.CTE)}
     for source in sources(select):
         if source.alias_or_name == node.table:
-            inner = queries.get(source.name) if isinstance(source, exp.Table) else source.this
+            query = cte_of(source) if isinstance(source, exp.Table) else source
+            inner = None if query is None else query.this
             inner = inner.unnest() if isinstance(inner, exp.Subquery) else inner
             items = inner.selects if isinstance(inner, exp.Select) else []
             return any(_is_clock(i.unalias()) for i in items if i.alias_or_name == node.name)

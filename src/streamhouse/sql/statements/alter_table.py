@@ -22,7 +22,6 @@ from streamhouse.sql.schema_changes import (
     SetTableOption,
     SetType,
 )
-from streamhouse.sql.statements.unsupported_statements import refuse_object
 from streamhouse.sql.statements.watermark import EXPRESSION_OPTION, TIME_OPTION, parse_watermark
 from streamhouse.sql.syntax import Statement
 from streamhouse.sql.views.statement import (
@@ -63,15 +62,12 @@ class _ColumnDefinition:
 
 
 def parse_alter(cursor: Cursor) -> AlterTable | AlterMaterializedView | CreateMaterializedView:
-    """Parse a whole ALTER statement."""
-    cursor.expect("ALTER")
-    start = cursor.offset
+    """Parse the rest after ALTER."""
     if cursor.accept("MATERIALIZED"):
         return parse_alter_materialized_view(cursor)
     if cursor.peek() in _NOT_TABLES:
         alternative = f"only ALTER TABLE is: {_NOT_TABLES[cursor.peek()]}"
         cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {alternative}")
-    refuse_object(cursor, start)
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     name = elements.dotted_name(cursor, "the table's name")

@@ -17,11 +17,8 @@ def parse_call(cursor: Cursor) -> Statement:
     start = cursor.offset
     name = elements.dotted_name(cursor, "the procedure's name")
     if len(name) < 2 or name[-2].lower() != "sys":
-        raise cursor.script.error(
-            f"procedures are in the database 'sys'; write CALL sys.{name[-1]}(…)",
-            start,
-            cursor.previous.end + 1,
-        )
+        message = f"procedures are in the database 'sys'; write CALL sys.{name[-1]}(…)"
+        raise cursor.error(message, start)
     arguments = _arguments(cursor)
     cursor.end()
     return Call(*cursor.place, name[-1], arguments, name[0] if len(name) == 3 else None)

@@ -9,7 +9,7 @@ import re
 from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.close_matches import nearest
-from streamhouse.sql import functions
+from streamhouse.sql.functions import supported
 from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.parser.token_cursor import Cursor
@@ -32,11 +32,15 @@ def parse_create_function(cursor: Cursor, temporary: bool, start: int) -> Create
     system = temporary and cursor.accept("SYSTEM")
     cursor.expect("FUNCTION")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    name, name_start, name_end = _name(cursor, system)
+    at = cursor.offset
+    name = _name(cursor, system)
+    _check_free(cursor, name, at)
+    exists = name in cursor.script.functions
+    if exists and not if_not_exists:
+        raise cursor.error(f"function '{name}' already exists; DROP it or write IF NOT EXISTS", at)
     cursor.expect("AS")
-    target_place = cursor.offset
     target = cursor.string("the function, as 'module.function',")
-    target_end = cursor.previous.end + 1
+    written = cursor.previous
     if not cursor.accept("LANGUAGE"):
         if cursor.at("USING"):
             cursor.unsupported(_JAR)
@@ -52,12 +56,7 @@ def parse_create_function(cursor: Cursor, temporary: bool, start: int) -> Create
     cursor.end()
     if not _TARGET.fullmatch(target):
         message = f"'{target}' is not the path of a function; write 'module.function'"
-        raise cursor.script.error(message, target_place, target_end)
-    _check_free(cursor, name, name_start, name_end)
-    exists = name in cursor.script.functions
-    if exists and not if_not_exists:
-        message = f"function '{name}' already exists; DROP it or write IF NOT EXISTS"
-        raise cursor.script.error(message, name_start, name_end)
+        raise cursor.script.error_in([written], message)
     return CreateFunction(
         *cursor.place, Declaration(name, target), not temporary, exists and if_not_exists
     )
@@ -68,16 +67,15 @@ def parse_drop_function(cursor: Cursor, temporary: bool) -> Drop:
     system = temporary and cursor.accept("SYSTEM")
     cursor.expect("FUNCTION")
     if_exists = cursor.accept("IF", "EXISTS")
-    name, name_start, name_end = _name(cursor, system)
-    cursor.end()
+    at = cursor.offset
+    name = _name(cursor, system)
     declared = cursor.script.functions
     if name not in declared and not if_exists:
         hint = nearest(name, declared) if declared else "the script has created none"
-        if name.upper() in functions.known():
+        if name.upper() in supported.known():
             hint = "it is built in and cannot be dropped"
-        raise cursor.script.error(
-            f"there is no Python function '{name}'; {hint}", name_start, name_end
-        )
+        raise cursor.error(f"there is no Python function '{name}'; {hint}", at)
+    cursor.end()
     return Drop(*cursor.place, "FUNCTION", (name,), if_exists, temporary)
 
 
@@ -91,28 +89,27 @@ def declared_after(declared: Declarations, statement: Statement) -> Declarations
     return declared
 
 
-def _name(cursor: Cursor, system: bool) -> tuple[str, int, int]:
-    """The name in lower case, without catalog and database, and its start and end offsets."""
+def _name(cursor: Cursor, system: bool) -> str:
+    """The name in lower case, without catalog and database."""
     start = cursor.offset
     parts = elements.dotted_name(cursor, "the function's name")
-    end = cursor.previous.end + 1
     if system and len(parts) > 1:
-        raise cursor.script.error("the name of a system function has no database", start, end)
+        raise cursor.error("the name of a system function has no database", start)
     if not _NAME.fullmatch(parts[-1]):
         message = f"'{parts[-1]}' is not a valid function name; use letters, digits and _"
-        raise cursor.script.error(message, start, end)
-    return parts[-1].lower(), start, end
+        raise cursor.error(message, start)
+    return parts[-1].lower()
 
 
-def _check_free(cursor: Cursor, name: str, start: int, end: int) -> None:
+def _check_free(cursor: Cursor, name: str, start: int) -> None:
     """Raise for the name of a built-in function, and for a keyword of SQL."""
     upper = name.upper()
     parser = Flink.Parser
-    built_in = upper in functions.known() or upper in parser.FUNCTION_PARSERS
-    if built_in or upper in functions.WINDOW_TABLES:
+    built_in = upper in supported.known() or upper in parser.FUNCTION_PARSERS
+    if built_in or upper in supported.WINDOW_TABLES:
         message = f"{upper} is a built-in function, which a Python function cannot replace; "
-        raise cursor.script.error(message + "choose another name", start, end)
+        raise cursor.error(message + "choose another name", start)
     (token, *_) = query_parser.lex(Script(upper))
     if token.token_type != TokenType.VAR:
         message = f"{upper} is a SQL keyword; choose another name for the function"
-        raise cursor.script.error(message, start, end)
+        raise cursor.error(message, start)

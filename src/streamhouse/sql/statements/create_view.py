@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_select
 from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
@@ -64,7 +63,7 @@ def view_info(statement: CreateView, full: Name, resolver: Resolver, written: st
     """
     analyzed = analyze_select(statement.query, resolver, "a view must be a SELECT")
     tree = analyzed.parsed.tree
-    star = not isinstance(tree, exp.Select) or any(map(_is_star, tree.expressions))
+    star = not isinstance(tree, exp.Select) or any(map(names.is_star, tree.expressions))
     column_names = analyzed.named(statement.columns, f"view {'.'.join(full[-2:])}")
     if star or column_names != analyzed.output:
         items = ", ".join(
@@ -89,13 +88,7 @@ def check_permanent(statement: CreateView) -> None:
             message = (
                 f"a view is stored, but function '{declaration.name}' belongs only to the script; "
             )
-            raise node_errors.unsupported(
-                parsed.script, node, message + "write CREATE TEMPORARY VIEW"
-            )
-
-
-def _is_star(item: exp.Expr) -> bool:
-    return isinstance(item, exp.Star) or isinstance(item.args.get("this"), exp.Star)
+            raise parsed.script.unsupported(node, message + "write CREATE TEMPORARY VIEW")
 
 
 def with_full_names(query: Query, full: Callable[[Name], Name]) -> str:

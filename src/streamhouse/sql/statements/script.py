@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from streamhouse.options import table_of
 from streamhouse.sql.batch.dml_syntax import parse_dml, parse_truncate
 from streamhouse.sql.batch.literal_insert import parse_first_cells
 from streamhouse.sql.parser import elements, hints, literal_reader, query_parser
@@ -18,12 +19,6 @@ from streamhouse.sql.statements.create_function import (
 )
 from streamhouse.sql.statements.create_table import parse_create_table
 from streamhouse.sql.statements.create_view import parse_create_view
-from streamhouse.sql.statements.unsupported_statements import (
-    UNSUPPORTED,
-    refuse_described,
-    refuse_object,
-    refuse_show,
-)
 from streamhouse.sql.syntax import (
     CreateCatalog,
     CreateDatabase,
@@ -45,6 +40,9 @@ from streamhouse.sql.syntax import (
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.function import NONE, Declarations
 from streamhouse.sql.views.statement import parse_create_materialized_view
+
+_UNSUPPORTED = table_of(__package__, "unsupported_statements.toml")
+"""Unsupported statements of Flink and of similar engines, each with an alternative."""
 
 
 def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
@@ -101,11 +99,11 @@ def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
 
 def _statement(cursor: Cursor) -> Statement:
     word = cursor.peek()
-    if word in UNSUPPORTED:
-        cursor.unsupported(UNSUPPORTED[word])
+    if word in _UNSUPPORTED["statements"]:
+        cursor.unsupported(_UNSUPPORTED["statements"][word])
     parse = _select if word == "(" else _STATEMENTS.get(word)
     if parse is None:
-        cursor.unknown_keyword((*_STATEMENTS, *UNSUPPORTED))
+        cursor.unknown_keyword((*_STATEMENTS, *_UNSUPPORTED["statements"]))
     return parse(cursor)
 
 
@@ -146,8 +144,23 @@ def _create(cursor: Cursor) -> Statement:
     if cursor.at("OR"):
         words = f"CREATE OR {cursor.peek(1)}"
         cursor.unsupported(f"{words} is not supported; use DROP and CREATE", start)
-    refuse_object(cursor, start)
+    _refuse_object(cursor, start)
     cursor.unknown_keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW", "FUNCTION"))
+
+
+def _refuse_object(cursor: Cursor, start: int) -> None:
+    """Raise if CREATE, ALTER or DROP is followed by a known object that is not supported."""
+    words = [cursor.peek(ahead) for ahead in range(3)]
+    while words and words[0] in ("TEMPORARY", "SYSTEM", "UNIQUE", "EXTERNAL"):
+        del words[0]
+    if words and words[0] in _UNSUPPORTED["objects"]:
+        cursor.unsupported(_UNSUPPORTED["objects"][words[0]], start)
+
+
+def _alter(cursor: Cursor) -> Statement:
+    cursor.expect("ALTER")
+    _refuse_object(cursor, cursor.offset)
+    return parse_alter(cursor)
 
 
 def _drop(cursor: Cursor) -> Statement:
@@ -158,7 +171,7 @@ def _drop(cursor: Cursor) -> Statement:
         return parse_drop_function(cursor, temporary)
     materialized = cursor.accept("MATERIALIZED")
     if not materialized:
-        refuse_object(cursor, start)
+        _refuse_object(cursor, start)
     kind = cursor.peek()
     if kind not in ("TABLE", "DATABASE", "CATALOG", "VIEW"):
         cursor.unknown_keyword(("TABLE", "DATABASE", "CATALOG", "VIEW", "FUNCTION"))
@@ -239,7 +252,10 @@ _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "MATERIALIZED VIEWS",
 
 def _show(cursor: Cursor) -> Statement:
     cursor.expect("SHOW")
-    refuse_show(cursor)
+    shown, word = _UNSUPPORTED["shown"], cursor.peek()
+    message = shown.get(f"{word} {cursor.peek(1)}") or shown.get(word)
+    if message is not None:
+        cursor.unsupported(message)
     for kind in _SHOW:
         if cursor.accept(*kind.split()):
             break
@@ -272,7 +288,10 @@ def _show(cursor: Cursor) -> Statement:
 
 def _describe(cursor: Cursor) -> Statement:
     cursor.take()
-    refuse_described(cursor)
+    # Without a name after it, a known word is the name of a table.
+    named = cursor.peek(1) or cursor.index + 1 < len(cursor.tokens)
+    if cursor.peek() in _UNSUPPORTED["described"] and named and cursor.peek(1) != ".":
+        cursor.unsupported(_UNSUPPORTED["described"][cursor.peek()])
     for words in (("MATERIALIZED", "VIEW"), ("MATERIALIZED", "TABLE"), ("TABLE",)):
         if cursor.accept(*words):
             break
@@ -291,7 +310,7 @@ def _explain(cursor: Cursor) -> Statement:
     views = (("CREATE", "MATERIALIZED"), ("CREATE", "OR", "REPLACE"), ("ALTER", "MATERIALIZED"))
     view = any(cursor.at(*words) for words in views)
     if cursor.done or (cursor.peek() not in words and not view):
-        if cursor.peek() in (*_STATEMENTS, *UNSUPPORTED):
+        if cursor.peek() in (*_STATEMENTS, *_UNSUPPORTED["statements"]):
             cursor.unsupported(
                 f"EXPLAIN {cursor.peek()} is not supported; write EXPLAIN with SELECT, INSERT or a "
                 "statement set"
@@ -318,7 +337,8 @@ def _insert(cursor: Cursor) -> Insert:
     target = elements.dotted_name(cursor, "the target table's name")
     options: dict[str, str] = {}
     while cursor.current is not None and cursor.current.token_type == TokenType.HINT:
-        options |= hints.table_options(cursor.script, cursor.take())
+        hint = cursor.take()
+        options |= hints.table_options(cursor.script, hint.text, hint.start)
     partition = elements.partition_values(cursor) if cursor.accept("PARTITION") else {}
     columns: tuple[str, ...] = ()
     if cursor.at("(") and cursor.peek(1) not in ("SELECT", "WITH", "VALUES", "("):
@@ -381,7 +401,7 @@ def _statement_set(cursor: Cursor) -> Statement:
 _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "CREATE": _create,
     "DROP": _drop,
-    "ALTER": parse_alter,
+    "ALTER": _alter,
     "USE": _use,
     "SET": _set,
     "RESET": _reset,

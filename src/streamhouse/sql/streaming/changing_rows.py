@@ -28,8 +28,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
-from streamhouse.sql import functions, node_errors
-from streamhouse.sql.functions.expression_builders import cast, column_of
+from streamhouse.sql.functions.expression_builders import cast, column_of, current_time_name
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
@@ -40,7 +39,6 @@ from streamhouse.sql.options.merge_functions import (
 from streamhouse.sql.plan import Column, TableInfo
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.streaming.stream_select import StreamSelect, reads_time
-from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, duck_type, keeps_order
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
 
@@ -124,10 +122,10 @@ def _grows(item: exp.Expr) -> bool:
     inner = item.unnest()
     while isinstance(inner, exp.Cast):
         inner = inner.this.unnest()
-    return functions.current_time_name(inner) not in (None, "LOCALTIME")
+    return current_time_name(inner) not in (None, "LOCALTIME")
 
 
-def check_lookups(script: Script, top: StreamSelect, target: TableInfo) -> None:
+def check_lookups(top: StreamSelect, target: TableInfo) -> None:
     """Raise `UnsupportedSqlError` if a lookup decides which row of the target a retraction means.
 
     That is a column of the target's key, or one that orders the rows of a key.
@@ -135,8 +133,7 @@ def check_lookups(script: Script, top: StreamSelect, target: TableInfo) -> None:
     for each, item in top.given:
         if (each.in_key or each.orders) and top.reads_lookup(item):
             role = "part of the key" if each.in_key else "a sequence field"
-            raise node_errors.unsupported(
-                script,
+            raise top.script.unsupported(
                 item,
                 f"column '{each.name}' of {'.'.join(target.name)} is {role} and comes from a "
                 f"lookup, but rows of {'.'.join(top.source.name)} change: after a change of the "

@@ -9,28 +9,28 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.functions.expression_builders import current_time_name
 from streamhouse.sql.plan import Resolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.statements.watermark import by_split
-from streamhouse.sql.streaming.generated_sql import Stream
+from streamhouse.sql.streaming.generated_sql import rows
 from streamhouse.sql.streaming.select_reader import read_selects
 from streamhouse.sql.streaming.stream_select import StreamSelect
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.text import ticked
 
 
-def source_watermarks(stream: Stream, resolver: Resolver) -> tuple[str, list[exp.Expr]]:
+def source_watermarks(stream: StreamSelect, resolver: Resolver) -> tuple[str, list[exp.Expr]]:
     """The SQL over `src` of the greatest watermark (epoch ms) of each split, and its tree.
 
     Both are empty for a query without CURRENT_WATERMARK.
     Raises `UnsupportedSqlError` for the watermark of anything but the time column of a WATERMARK.
     """
-    calls = list(_arguments(stream.top))
+    calls = list(_arguments(stream))
     if not calls:
         return "", []
-    source = stream.top.source
+    source = stream.source
     watermark = by_split(source)
     time = ticked("ts" if watermark is None else watermark.column)
     if watermark is not None:
@@ -39,15 +39,15 @@ def source_watermarks(stream: Stream, resolver: Resolver) -> tuple[str, list[exp
         text = f"SELECT {time} AS `time`, {watermark.expression} AS `at`, {split} AS `split`"
         own = names.parse_query(Query(f"{text} FROM {table}", TextPosition(1, 1)))
         (top,) = read_selects(own, resolver)
-        if all(_read(stream.top, call) == _read(top, top.items[0]) for call in calls):
-            rows = Stream(own.script, top, stream.zone).rows(top.items, top.names, signed=True)
+        if all(_read(stream, call) == _read(top, top.items[0]) for call in calls):
+            timed = rows(top, top.items, top.names, signed=True)
             greatest = 'epoch_ms(MAX(CAST("at" AS TIMESTAMP)))'
-            sql = f"SELECT split, {greatest} FROM ({generate(rows)}) GROUP BY split"
-            return sql, [rows]
+            sql = f"SELECT split, {greatest} FROM ({generate(timed)}) GROUP BY split"
+            return sql, [timed]
     message = f"CURRENT_WATERMARK takes the time column of the WATERMARK of {source.name[-1]}" + (
         f": write CURRENT_WATERMARK({time})" if watermark else ", which has none"
     )
-    raise node_errors.unsupported(stream.script, calls[0], message)
+    raise stream.script.unsupported(calls[0], message)
 
 
 def _arguments(top: StreamSelect) -> Iterator[exp.Expr]:
@@ -55,7 +55,7 @@ def _arguments(top: StreamSelect) -> Iterator[exp.Expr]:
     conditions = [*top.where, *(lookup.on for lookup in top.lookups)]
     for part in [*top.items, *top.group, *conditions]:
         for node in part.walk():
-            if functions.current_time_name(node) == "WATERMARK":
+            if current_time_name(node) == "WATERMARK":
                 yield node.expressions[0]
 
 

@@ -5,9 +5,9 @@ from collections.abc import Collection
 from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
-from streamhouse.sql import functions
+from streamhouse.sql.functions.expression_builders import current_time_name
 from streamhouse.sql.resolution.insert_target import aggregate
-from streamhouse.sql.streaming.generated_sql import Stream, bound
+from streamhouse.sql.streaming.generated_sql import bound, rows
 from streamhouse.sql.streaming.stream_select import (
     OutputColumn,
     StreamSelect,
@@ -73,7 +73,7 @@ def _groups_used(item: exp.Expr, groups: Collection[str], current_times: bool) -
         return {text}
     if isinstance(inner, exp.Column | exp.AggFunc):
         return None
-    if functions.current_time_name(inner) is not None and not current_times:
+    if current_time_name(inner) is not None and not current_times:
         return None
     used_groups: set[str] = set()
     for child in inner.iter_expressions():
@@ -96,7 +96,7 @@ def _check_merge(each: OutputColumn, item: exp.Expr, groups: Collection[str]) ->
         raise NotStreamedError(f"column '{each.name}' merges by {each.function}, {needed}")
 
 
-def check_scales(stream: Stream) -> None:
+def check_scales(top: StreamSelect) -> None:
     """Raise `NotStreamedError` for a SUM with a larger scale than its DECIMAL column.
 
     Each micro-batch writes the sum of its own rows, and the table adds it to the stored value. If
@@ -104,13 +104,13 @@ def check_scales(stream: Stream) -> None:
     """
     sums = {
         each.name: (each.column.type, aggregate(item))
-        for each, item in stream.top.given
+        for each, item in top.given
         if base(each.column.type) == "DECIMAL" and isinstance(aggregate(item), exp.Sum)
     }
     if not sums:
         return
-    rows = stream.rows([item for _, item in sums.values()], list(sums), signed=True)
-    for name, kind in bound(stream, rows):
+    partial = rows(top, [item for _, item in sums.values()], list(sums), signed=True)
+    for name, kind in bound(top, partial):
         stored = sums[name][0]
         exact = base(kind) == "DECIMAL" and scale(kind) <= scale(stored)
         if not exact and base(kind) in ("DECIMAL", "FLOAT", "DOUBLE"):

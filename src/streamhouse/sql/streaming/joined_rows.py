@@ -14,7 +14,6 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.sql import node_errors
 from streamhouse.sql.parser.dialect import PLACE
 from streamhouse.sql.plan import Name, Resolver
 from streamhouse.sql.resolution import columns as names
@@ -109,8 +108,7 @@ class _Split:
             return None
         if self._hidden:
             source = self._select.args["from_"].this
-            raise node_errors.unsupported(
-                self._script,
+            raise self._script.unsupported(
                 source,
                 "the rows of the lookup join are kept by the key of the stream, since they change; "
                 f"let '{source.alias_or_name}' have its column(s) {', '.join(self._hidden)}, too",

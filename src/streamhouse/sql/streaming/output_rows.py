@@ -17,7 +17,7 @@ from streamhouse.sql.plan import Column, LookupJoin, Merging, OutputRows
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.insert_target import needs_order
-from streamhouse.sql.streaming.generated_sql import ROW, ROW_KIND, SOURCE, Stream, lookup_join
+from streamhouse.sql.streaming.generated_sql import ROW, ROW_KIND, SOURCE, lookup_join, misses, rows
 from streamhouse.sql.streaming.stream_select import StreamSelect
 from streamhouse.sql.udf.function import PythonFunction
 
@@ -26,24 +26,19 @@ _PART = "_part"
 
 @dataclass(frozen=True)
 class Part:
-    """One SELECT of a query; `items` are its projections, cast to the types of `columns`.
+    """One SELECT of a query, `top`; `items` are its projections, cast to the types of `columns`.
 
     `combined`: its rows are put in order together with other rows, so they need their numbers.
     `watermarks` is that of `StreamScan`, and `timed` has its tree.
     """
 
-    stream: Stream
+    top: StreamSelect
     items: Sequence[exp.Expr]
     columns: tuple[Column, ...]
     merging: Merging
     combined: bool
     watermarks: str
     timed: Sequence[exp.Expr]
-
-    @property
-    def top(self) -> StreamSelect:
-        """The SELECT."""
-        return self.stream.top
 
     @property
     def row_kinds(self) -> bool:
@@ -68,7 +63,7 @@ class Part:
         """The rows in any order; with `_row` after the columns if they are to be ordered."""
         output = [column.name for column in self.columns]
         numbered = self.combined or self.reordered
-        return self.stream.rows(self.items, output, self.merging.signed, numbered)
+        return rows(self.top, self.items, output, self.merging.signed, numbered)
 
     @cached_property
     def sql(self) -> str:
@@ -84,7 +79,7 @@ class Part:
     @cached_property
     def misses(self) -> exp.Expr | None:
         """`_row` of the rows that wait for a lookup; see `StreamQuery.misses_sql`."""
-        return self.stream.misses()
+        return misses(self.top)
 
     @property
     def _trees(self) -> list[exp.Expr]:
@@ -101,7 +96,7 @@ class Part:
     @cached_property
     def lookups(self) -> tuple[LookupJoin, ...]:
         """The lookups, with the SQL of the keys that they look up."""
-        return tuple(lookup_join(self.stream, each, self._trees) for each in self.top.lookups)
+        return tuple(lookup_join(self.top, each, self._trees) for each in self.top.lookups)
 
     @property
     def passed(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import changing_rows, group_by_check, retraction, row_number
 from streamhouse.sql.streaming.current_watermark import source_watermarks
-from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
+from streamhouse.sql.streaming.generated_sql import ROW, bound, rows
 from streamhouse.sql.streaming.output_rows import Part, output_rows
 from streamhouse.sql.streaming.select_reader import read_selects
 from streamhouse.sql.streaming.stream_select import OutputColumn, StreamSelect
@@ -130,31 +130,31 @@ class _Analysis:
         )
 
     def _part(self, select: StreamSelect, combined: bool) -> Part:
-        script, target = self.parsed.script, self.target
+        target = self.target
         top = replace(select, target=target, outputs=self._outputs(select))
-        stream, changelog = Stream(script, top, self.resolver.zone), top.source.changelog
+        changelog = top.source.changelog
         if not versions.keeps_versions(target):
             changing_rows.check_upserts(top)
         changing_rows.check_times(top)
         grouped = group_by_check.check(top)
         if grouped:
-            group_by_check.check_scales(stream)
+            group_by_check.check_scales(top)
         upsert = row_number.check(top)
-        signed = changelog and (grouped or retraction.can_sign(script, top))
+        signed = changelog and (grouped or retraction.can_sign(top))
         if grouped:
             outputs = retraction.sign_aggregates(top) if signed else top.outputs
             top.outputs = tuple(_in_order(each, top) for each in outputs)
-        items, output = self._cast(stream, signed)
+        items, output = self._cast(top, signed)
         if changelog and not grouped and target is not None:
             if signed:
                 items = retraction.sign_columns(items, top)
             else:
-                changing_rows.check_lookups(script, top, target)
+                changing_rows.check_lookups(top, target)
                 items = retraction.finite_sums(items, top, target)
                 items = changing_rows.applied(items, top, target)
         merging = Merging(grouped, signed, upsert)
-        watermarks, timed = source_watermarks(stream, self.resolver)
-        return Part(stream, items, output, merging, combined, watermarks, timed)
+        watermarks, timed = source_watermarks(top, self.resolver)
+        return Part(top, items, output, merging, combined, watermarks, timed)
 
     def _outputs(self, select: StreamSelect) -> tuple[OutputColumn, ...]:
         """The columns that a SELECT writes; a constant of PARTITION (…) is a projection, too."""
@@ -172,12 +172,10 @@ class _Analysis:
             outputs.append(OutputColumn.of(column, item, target))
         return tuple(outputs)
 
-    def _cast(self, stream: Stream, signed: bool) -> tuple[list[exp.Expr], tuple[Column, ...]]:
+    def _cast(self, top: StreamSelect, signed: bool) -> tuple[list[exp.Expr], tuple[Column, ...]]:
         """The projections cast to the types of the output columns, and these columns."""
-        top, script = stream.top, self.parsed.script
         given = [item for _, item in top.given]
-        rows = stream.rows(given, [each.name for each, _ in top.given], signed=signed)
-        kinds = dict(bound(stream, rows))
+        kinds = dict(bound(top, rows(top, given, [each.name for each, _ in top.given], signed)))
         items, output = [], []
         for each in top.outputs:
             column, item = each.column, each.item
@@ -188,7 +186,7 @@ class _Analysis:
                 items.append(targets.cast_to(exp.Null(), "STRING", column.type))
             else:
                 node = item if span(item) else top.select
-                items.append(targets.converted(script, node, item, kinds[each.name], column))
+                items.append(targets.converted(top.script, node, item, kinds[each.name], column))
             output.append(column)
         return items, tuple(output)
 

@@ -11,14 +11,12 @@ from dataclasses import replace
 from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
-from streamhouse.sql import node_errors
 from streamhouse.sql.functions.expression_builders import SUMMAND, call, column_of
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, removes_records
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import cast_to
 from streamhouse.sql.streaming.stream_select import OutputColumn, StreamSelect
-from streamhouse.sql.text import Script
 from streamhouse.sql.types import base
 
 # Merge functions that ignore nulls; a retraction writes a null for them.
@@ -92,7 +90,7 @@ def _negated_if_retracted(value: exp.Expr, alias: str) -> exp.Expr:
     return filled("CASE WHEN retracts THEN -summand ELSE summand END", **parts)
 
 
-def can_sign(script: Script, top: StreamSelect) -> bool:
+def can_sign(top: StreamSelect) -> bool:
     """Whether a changelog is written into an aggregation table as signed values.
 
     It is if a column merges by `sum`, the other merge functions ignore nulls, and a deleted row is
@@ -107,8 +105,7 @@ def can_sign(script: Script, top: StreamSelect) -> bool:
     merged = [(each, item) for each, item in top.given if not each.in_key]
     for each, item in merged:
         if each.function not in _RETRACT and not each.ignores:
-            raise node_errors.unsupported(
-                script,
+            raise top.script.unsupported(
                 item,
                 f"column '{each.name}' merges by {each.function}, which cannot retract a row "
                 "that is changed or deleted; aggregate in the query, by GROUP BY, and keep its "

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
-from streamhouse.sql import functions
+from streamhouse.sql.functions.expression_builders import current_time_name
 from streamhouse.sql.options.merge_functions import sequence_fields
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution import columns
@@ -121,7 +121,7 @@ def _orders(top: StreamSelect, target: TableInfo, ranked: Ranked) -> bool:
     """Whether the merge engine and `sequence.field` keep the last row in the ranking's order."""
     options, sequence = target.options, sequence_fields(target.options)
     engine = options.get("merge-engine", "deduplicate")
-    if len(ranked.order) == 1 and functions.current_time_name(ranked.order[0]) == "PROCTIME":
+    if len(ranked.order) == 1 and current_time_name(ranked.order[0]) == "PROCTIME":
         return not sequence and engine == ("deduplicate" if ranked.newest else "first-row")
     texts = {plain_text(item): each.name for each, item in reversed(top.given)}
     by = [texts.get(plain_text(item)) for item in ranked.order]

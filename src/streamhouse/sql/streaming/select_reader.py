@@ -14,9 +14,8 @@ from sqlglot import exp
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import NotStreamedError, UnsupportedSqlError
-from streamhouse.sql import functions, node_errors
 from streamhouse.sql.batch.bounded_query import qualified
-from streamhouse.sql.functions.expression_builders import quoted
+from streamhouse.sql.functions.expression_builders import current_time_name, quoted
 from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import LookupJoin, Resolver, TableInfo
 from streamhouse.sql.resolution import columns
@@ -67,7 +66,7 @@ class _Reader:
             version, join = table.args.get("version"), table.parent
             if version is not None and isinstance(join, exp.Join):
                 term = exp.Anonymous(this=_LOOKED_UP, expressions=[version.expression])
-                term.meta[_LOOKED_UP] = node_errors.position_of(self._script, version.expression)
+                term.meta[_LOOKED_UP] = self._script.place_of(version.expression)
                 join.set("on", exp.and_(join.args["on"], term, copy=False))
             alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
             scan = exp.Table(this=quoted(relation), alias=alias.copy())
@@ -98,7 +97,7 @@ class _Reader:
         elif not can.stream:
             refused = f"{which} can only be written"
         if refused is not None:
-            raise node_errors.unsupported(self._script, node, refused)
+            raise self._script.unsupported(node, refused)
         columns.reserved(self._script, (column.name for column in info.columns), node)
         return info
 
@@ -116,7 +115,7 @@ class _Reader:
                         f"this part of UNION ALL returns {len(each.names)} column(s), the first "
                         f"part {len(found[0].names)}: {', '.join(found[0].names)}"
                     )
-                    raise node_errors.error(self._script, each.select, message)
+                    raise self._script.error_at(each.select, message)
                 each.names = list(found[0].names)
             return found
         assert isinstance(tree, exp.Select)
@@ -129,7 +128,8 @@ class _Reader:
         if isinstance(node, exp.Table) and node.name not in ctes:
             info, options = self._tables[node.name]
             visible = {alias: columns.visible_columns(info, alias)}
-            yield StreamSelect(select, info, options, alias), visible
+            script, zone = self._script, self._resolver.zone
+            yield StreamSelect(script, zone, select, info, options, alias), visible
             return
         query, scope = ctes[node.name] if isinstance(node, exp.Table) else (node.this, ctes)
         for inner in self.selects(query, scope):
@@ -147,7 +147,7 @@ class _Reader:
         self._apply_hints(select, looked_up)
         terms = [_over(visible, term) for term in conjuncts(select.args.get("where"))]
         for node in (node for term in terms for node in term.find_all(exp.AggFunc)):
-            raise node_errors.error(self._script, node, "an aggregate is not allowed in WHERE")
+            raise self._script.error_at(node, "an aggregate is not allowed in WHERE")
         window = row_number.first_of(terms)
         if window is not None:
             read.ranked = row_number.ranked(read, window)
@@ -193,7 +193,7 @@ class _Reader:
                 f"ON needs an equality between a column of '{named}' and the stream; add one "
                 "to the conditions"
             )
-            raise node_errors.unsupported(self._script, condition, message)
+            raise self._script.unsupported(condition, message)
         left = join.side == "LEFT"
         plan = LookupJoin(info, f"dim_{len(read.lookups)}", (), keys, left, options=options)
         return Lookup(plan, alias, condition, before)
@@ -201,7 +201,7 @@ class _Reader:
     def _check_time(self, term: exp.Expr, visible: _Columns) -> None:
         """Check that FOR SYSTEM_TIME AS OF has a processing-time column or PROCTIME()."""
         time = _over(visible, term.expressions[0])
-        if functions.current_time_name(time) != "PROCTIME":
+        if current_time_name(time) != "PROCTIME":
             start, end = term.meta[_LOOKED_UP]
             message = (
                 f"'{self._script.text[start:end]}' is not a processing-time column, and a join of "

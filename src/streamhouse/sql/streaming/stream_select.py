@@ -5,7 +5,7 @@ from typing import Self
 
 from sqlglot import exp
 
-from streamhouse.sql import functions
+from streamhouse.sql.functions.expression_builders import current_time_name
 from streamhouse.sql.options.merge_functions import (
     group_sequence_fields,
     ignores_retractions,
@@ -14,6 +14,7 @@ from streamhouse.sql.options.merge_functions import (
 )
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 from streamhouse.sql.select_parts import conjuncts
+from streamhouse.sql.text import Script
 
 
 @dataclass
@@ -80,11 +81,13 @@ class StreamSelect:
     """What a continuous query does with the rows of its source.
 
     All expressions read columns of `alias`, which is the source, and of the lookups. `where` are
-    AND-ed. `select` is the outermost SELECT, for positions; `visible` has the columns of each alias
-    in its FROM. `lets_pass`: retractions pass the lookups; see `changing_rows`. `outputs` are the
-    columns of the `target`, or those of a bare SELECT.
+    AND-ed. `script` and `select`, the outermost SELECT, are for positions; `visible` has the
+    columns of each alias in its FROM. `lets_pass`: retractions pass the lookups; see
+    `changing_rows`. `outputs` are the columns of the `target`, or those of a bare SELECT.
     """
 
+    script: Script
+    zone: str
     select: exp.Select
     source: TableInfo
     options: dict[str, str]
@@ -143,7 +146,7 @@ def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:
 
 def reads_time(item: exp.Expr) -> bool:
     """Whether an expression depends on the time of the batch."""
-    return any(functions.current_time_name(node) is not None for node in item.walk())
+    return any(current_time_name(node) is not None for node in item.walk())
 
 
 def plain_text(item: exp.Expr) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from streamhouse.errors import NotStreamedError
-from streamhouse.sql import functions, node_errors
+from streamhouse.sql.functions.expression_builders import current_time_name
 from streamhouse.sql.streaming import row_number
 from streamhouse.sql.text import Script
 
@@ -103,9 +103,9 @@ def _check_lookup(script: Script, join: exp.Join) -> None:
         message = (
             "a lookup join needs ON with an equality of columns; write ON o.customer_id = c.id"
         )
-        raise node_errors.unsupported(script, join.this, message)
+        raise script.unsupported(join.this, message)
     version = join.this.args["version"]
     is_column = version.this == "TIMESTAMP" and isinstance(version.expression, exp.Column)
-    if not is_column and functions.current_time_name(version.expression) != "PROCTIME":
+    if not is_column and current_time_name(version.expression) != "PROCTIME":
         message = "a lookup join needs FOR SYSTEM_TIME AS OF a column PROCTIME()"
-        raise node_errors.unsupported(script, version, message)
+        raise script.unsupported(version, message)

@@ -5,6 +5,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -208,16 +209,12 @@ def _strict(declared: ValueType) -> pa.DataType:
     return engine_type(declared.type)
 
 
-_engine_types: dict[str, pa.DataType] = {}
-
-
+@cache
 def engine_type(flink: str) -> pa.DataType:
     """The Arrow type in which DuckDB passes values of a Flink type to a function."""
-    if flink not in _engine_types:
-        with open_database(threads=1) as connection:
-            table = connection.sql(f"SELECT CAST(NULL AS {duck_type(flink)}) AS v").to_arrow_table()
-        _engine_types[flink] = table.schema.field(0).type
-    return _engine_types[flink]
+    with open_database(threads=1) as connection:
+        table = connection.sql(f"SELECT CAST(NULL AS {duck_type(flink)}) AS v").to_arrow_table()
+    return table.schema.field(0).type
 
 
 def _cast_result(function: PythonFunction, values: pa.Array) -> pa.Array:

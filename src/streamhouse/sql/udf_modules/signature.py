@@ -21,7 +21,7 @@ from streamhouse.sql.parser.types import parse_type
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, digits
 from streamhouse.sql.udf.function import Signature, ValueType
-from streamhouse.types import NAMES
+from streamhouse.types import NAMES, flink_type, mapped
 
 _PLAIN: dict[Any, str] = {
     bool: "BOOLEAN",
@@ -32,17 +32,6 @@ _PLAIN: dict[Any, str] = {
     datetime.date: "DATE",
     datetime.time: "TIME(3)",
     datetime.datetime: "TIMESTAMP(6)",
-}
-_ARROW: dict[pa.DataType, str] = {
-    **NAMES,
-    pa.timestamp("s"): "TIMESTAMP(0)",
-    pa.timestamp("ms"): "TIMESTAMP(3)",
-    pa.timestamp("us"): "TIMESTAMP(6)",
-    pa.timestamp("ns"): "TIMESTAMP(9)",
-    pa.timestamp("ms", "UTC"): "TIMESTAMP_LTZ(3)",
-    pa.timestamp("us", "UTC"): "TIMESTAMP_LTZ(6)",
-    pa.time32("s"): "TIME(0)",
-    pa.time32("ms"): "TIME(3)",
 }
 _PRECISIONS = {"TIME": (0, 3), "TIMESTAMP": (0, 3, 6, 9), "TIMESTAMP_LTZ": (0, 3, 6)}
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -159,15 +148,14 @@ def _of_text(text: str, what: str) -> str:
 
 
 def _of_arrow(kind: pa.DataType, what: str) -> str:
-    if kind in _ARROW:
-        return _ARROW[kind]
-    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    if pa.types.is_list(kind):
-        return f"ARRAY<{_of_arrow(kind.value_type, what)}>"
-    if pa.types.is_map(kind):
-        return f"MAP<{_of_arrow(kind.key_type, what)}, {_of_arrow(kind.item_type, what)}>"
-    if pa.types.is_struct(kind):
-        fields = (f"`{field.name}` {_of_arrow(field.type, what)}" for field in kind)
-        return f"ROW<{', '.join(fields)}>"
-    raise SignatureError(f"{what} is Arrow's {kind}, which matches no SQL type; write the SQL type")
+    def checked(part: pa.DataType) -> pa.DataType:
+        moment = pa.types.is_timestamp(part) and part.tz in (None, "UTC")
+        if not (
+            part in NAMES or moment or pa.types.is_decimal128(part) or pa.types.is_time32(part)
+        ):
+            raise SignatureError(
+                f"{what} is Arrow's {part}, which matches no SQL type; write the SQL type"
+            )
+        return part
+
+    return _of_text(flink_type(mapped(kind, checked)), what)

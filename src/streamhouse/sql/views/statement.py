@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sqlglot.tokenizer_core import TokenType
-
-from streamhouse.sql.parser import elements
+from streamhouse.sql.expressions import intervals
+from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Name
 from streamhouse.sql.syntax import Query, Statement
-
-_UNITS_S = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400}
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,7 @@ def parse_create_materialized_view(cursor: Cursor, replace: bool) -> CreateMater
     freshness_s, full = 0.0, False
     while cursor.peek() in ("FRESHNESS", "REFRESH_MODE"):
         if cursor.accept("FRESHNESS"):
-            cursor.expect("=")
-            freshness_s = interval_s(cursor)
+            freshness_s = _freshness_s(cursor)
         else:
             cursor.take()
             cursor.expect("=")
@@ -94,8 +90,7 @@ def parse_alter_materialized_view(
         cursor.take()
         suspended = action == "SUSPEND"
     elif cursor.accept("SET", "FRESHNESS"):
-        cursor.expect("=")
-        freshness_s = interval_s(cursor)
+        freshness_s = _freshness_s(cursor)
     elif not (cursor.accept("REFRESH") or cursor.accept("ROLLBACK")):
         cursor.unknown_keyword(("AS", "SUSPEND", "RESUME", "REFRESH", "ROLLBACK", "SET FRESHNESS"))
     refreshed = action == "REFRESH"
@@ -115,15 +110,13 @@ def _select(cursor: Cursor) -> Query:
     return elements.query(cursor)
 
 
-def interval_s(cursor: Cursor) -> float:
-    """Parse `INTERVAL '30' SECOND`; returns its seconds."""
-    cursor.expect("INTERVAL")
-    token = cursor.current
-    if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
-        cursor.fail("expected a number as a 'string'")
-    number = cursor.take().text
-    unit = cursor.peek().removesuffix("S")
-    if unit not in _UNITS_S or not number.isdigit():
-        cursor.fail("expected an interval such as INTERVAL '30' SECOND (or MINUTE, HOUR, DAY)")
-    cursor.take()
-    return float(int(number) * _UNITS_S[unit])
+def _freshness_s(cursor: Cursor) -> float:
+    """Parse `= INTERVAL '30' SECOND`; returns its seconds, which are whole."""
+    cursor.expect("=")
+    tokens = cursor.until("FRESHNESS", "REFRESH_MODE", "AS")
+    node = query_parser.parse_tokens(cursor.script, cursor.lexed(tokens)) if tokens else None
+    length = None if node is None else intervals.milliseconds(node)
+    if length is None or length < 0 or length % 1000:
+        message = "expected an interval such as INTERVAL '30' SECOND (or MINUTE, HOUR, DAY)"
+        raise cursor.script.error_in(tokens or [cursor.previous], message)
+    return length / 1000

@@ -1,8 +1,11 @@
-"""Exact division of decimals, with Flink's result type.
+"""Exact division of decimals with Flink's result type, and the rounding of DOUBLE by its text.
 
 DuckDB divides decimals as DOUBLE, which has about 16 digits. Here both sides become integers of up
 to 38 digits, and the last digit of their quotient is rounded half up. DuckDB raises an error for a
 longer number; no digit is lost silently.
+
+DuckDB rounds the binary value of a DOUBLE, which differs a little from its decimal text. Its
+`ROUND(0.565, 2)` is 0.56 and its `TRUNC(71.6, 2)` is 71.59; Flink's results are 0.57 and 71.6.
 """
 
 from duckdb.sqltypes import DuckDBPyType
@@ -10,14 +13,26 @@ from sqlglot import exp
 
 from streamhouse.sql.expressions import type_probe
 from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.functions import builtin_udfs
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import cast
 from streamhouse.sql.functions.macros import filled
+from streamhouse.sql.udf import function
 
 _MOST, _LEAST_SCALE = 38, 6
 _INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}
 """Integer types and their numbers of digits in Flink."""
 _REAL = ("float", "double", "null")
+_MOST_EXACT = 10**15
+"""Integers below this are exact as DOUBLE."""
+_TIE_SCALE = 18
+"""Decimal places that hold all ties of numbers below `_MOST_EXACT`."""
+_MOST_NODES = 20
+"""A larger expression is not repeated: only a function that runs in Python rounds its result."""
+_UNCHANGED = "WHEN ROUND(value, digits) = value THEN value"
+"""The branch for a number that has no more than these digits."""
+_IN_RANGE = f"ABS(value) * POW(10, (digits) + 1) < {_MOST_EXACT}"
+_PYTHON_CALLS = (builtin_udfs.PREFIX, function.PREFIX)
 
 
 def divided(node: exp.Div, relations: Relations) -> exp.Expr | None:
@@ -111,3 +126,45 @@ def _magnitude(side: exp.Expr, kind: tuple[int, int]) -> exp.Expr:
         # The product would have too many digits; go by the text, which has all of them.
         value = "REPLACE(value::VARCHAR, '.', '')"
     return filled(f"ABS({value}::HUGEINT)", value=side.copy())
+
+
+def rounded(node: exp.Round) -> exp.Expr:
+    """ROUND(double, digits).
+
+    Only a number with exactly one digit more can have a tie, and needs the decimal text.
+    """
+    value, digits = node.this, node.args.get("decimals")
+    if digits is None:
+        return node
+    exact = arrow_call("round_double", value, digits)
+    if not is_repeatable(value):
+        return exact
+    ifs = [
+        _UNCHANGED,
+        f"WHEN {_IN_RANGE} AND ROUND(value, (digits) + 1) <> value THEN ROUND(value, digits)",
+    ]
+    if isinstance(digits, exp.Literal) and digits.is_int and int(digits.name) < _TIE_SCALE:
+        tie = f"ROUND(value::VARCHAR::DECIMAL(38, {_TIE_SCALE}), digits)::DOUBLE"
+        ifs.append(f"WHEN {_IN_RANGE} THEN {tie}")
+    cases = f"CASE {' '.join(ifs)} ELSE exact END"
+    return filled(cases, value=value.copy(), digits=digits.copy(), exact=exact)
+
+
+def truncated(node: exp.Anonymous) -> exp.Expr:
+    """TRUNC(double, digits)."""
+    value, digits = node.expressions
+    exact = arrow_call("truncate_double", value, digits)
+    if not is_repeatable(value):
+        return exact
+    parts = {"value": value.copy(), "digits": digits.copy(), "exact": exact}
+    return filled(f"CASE {_UNCHANGED} ELSE exact END", **parts)
+
+
+def is_repeatable(value: exp.Expr) -> bool:
+    """Whether an expression is cheap, and the same, each time that it is computed for a row."""
+    nodes = list(value.walk())
+    return len(nodes) <= _MOST_NODES and not any(
+        isinstance(node, exp.Query | exp.AggFunc)
+        or (isinstance(node, exp.Anonymous) and node.name.lower().startswith(_PYTHON_CALLS))
+        for node in nodes
+    )

@@ -1,1 +1,0 @@
-"""Types of decimal arithmetic, and the rounding of DOUBLE by its decimal text."""
