@@ -19,10 +19,6 @@ _TIMEOUTS = Config(
 )
 
 
-class ExpiredIterator(Exception):
-    """A shard iterator is older than five minutes; the caller needs a new one."""
-
-
 @dataclass(frozen=True)
 class StreamIdentity:
     """A stream as of now: one that is created again under the same name has another identity."""
@@ -124,41 +120,23 @@ class KinesisStream:
                 return found
             request = {"NextToken": answer["NextToken"]}
 
-    def iterator(self, shard: str, start: Start) -> str:
-        """An iterator of a shard, which is valid for five minutes."""
-        with self._readable():
-            answer = self._client.get_shard_iterator(**self._name, ShardId=shard, **start.request())
-        iterator: str = answer["ShardIterator"]
-        return iterator
-
-    def page(self, iterator: str) -> RecordPage:
-        """The next records of a shard; raises `ExpiredIterator`."""
-        with self._readable():
-            answer = self._client.get_records(
-                ShardIterator=iterator, Limit=self._options.max_records
-            )
-        records = [
-            Record(
-                int(record["SequenceNumber"]),
-                round(record["ApproximateArrivalTimestamp"].timestamp() * 1000),
-                record["Data"],
-            )
-            for record in answer["Records"]
-        ]
-        return RecordPage(
-            records, answer.get("NextShardIterator"), answer.get("MillisBehindLatest", 0)
-        )
-
     def pages(self, shard: str, start: Start) -> Iterator[RecordPage]:
         """The pages of a shard from there on; they end only with those of a closed shard."""
+        client, request = self._client, {**self._name, "ShardId": shard}
         iterator = None
         while True:
-            try:
-                iterator = iterator or self.iterator(shard, start)
-                page = self.page(iterator)
-            except ExpiredIterator:
-                iterator = None
-                continue
+            with self._readable():
+                if iterator is None:
+                    found = client.get_shard_iterator(**request, **start.request())
+                    iterator = found["ShardIterator"]
+                try:
+                    page = _page(
+                        client.get_records(ShardIterator=iterator, Limit=self._options.max_records)
+                    )
+                except client.exceptions.ExpiredIteratorException:
+                    # It is older than five minutes.
+                    iterator = None
+                    continue
             if page.records:
                 start = Start(after=page.records[-1].number)
             yield page
@@ -168,12 +146,10 @@ class KinesisStream:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Turn the client's errors into `ConnectError`, or `ExpiredIterator`."""
+        """Turn the client's errors into `ConnectError`."""
         try:
             yield
         except ClientError as error:
-            if error.response["Error"]["Code"] == "ExpiredIteratorException":
-                raise ExpiredIterator from error
             raise ConnectError(self._refusal(error)) from error
         except NoRegionError:
             raise ConnectError(
@@ -196,6 +172,18 @@ class KinesisStream:
                 f"{self._client.meta.region_name}; check 'stream.arn' or 'stream', and 'aws.region'"
             )
         return f"kinesis stream {self._options.name}: {message} ({code})"
+
+
+def _page(answer: Any) -> RecordPage:
+    records = [
+        Record(
+            int(record["SequenceNumber"]),
+            round(record["ApproximateArrivalTimestamp"].timestamp() * 1000),
+            record["Data"],
+        )
+        for record in answer["Records"]
+    ]
+    return RecordPage(records, answer.get("NextShardIterator"), answer.get("MillisBehindLatest", 0))
 
 
 def _client(options: KinesisOptions) -> Any:
