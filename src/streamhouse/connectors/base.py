@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from streamhouse.arrow_batches import gathered
 from streamhouse.errors import DataLossError, OptionError
 from streamhouse.options import Metadata as Metadata
 from streamhouse.options import Option as Option
@@ -32,6 +34,7 @@ Scan: TypeAlias = tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]
 
 _PAUSE_S = 0.05
 _MESSAGE_BYTES = 32 << 20
+"""The least bytes of a message, other than the last one of a task."""
 _BAD_RECORDS_LOG = logging.getLogger("streamhouse.bad_records")
 
 
@@ -261,16 +264,8 @@ class CollectingWriter:
         self._batches.append(rows)
 
     def prepare(self) -> list[pa.Table]:
-        messages: list[pa.Table] = []
-        part: list[pa.RecordBatch] = []
-        size = 0
-        for batch in self._batches:
-            if part and size + batch.nbytes > _MESSAGE_BYTES:
-                messages.append(pa.Table.from_batches(part))
-                part, size = [], 0
-            part.append(batch)
-            size += batch.nbytes
-        return [*messages, pa.Table.from_batches(part)] if part else messages
+        groups = gathered(self._batches, sys.maxsize, _MESSAGE_BYTES)
+        return [pa.Table.from_batches(group) for group in groups]
 
     def close(self) -> None:
         self._batches = []
