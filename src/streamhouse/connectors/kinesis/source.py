@@ -25,18 +25,13 @@ from streamhouse.connectors.json_records import from_json, to_json
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.connectors.kinesis.poller import ShardPoller
 from streamhouse.connectors.kinesis.rows import (
+    Record,
     RecordRows,
     UserRecord,
     from_bad_record,
     user_records,
 )
-from streamhouse.connectors.kinesis.stream import (
-    KinesisStream,
-    Record,
-    Shard,
-    Start,
-    StreamIdentity,
-)
+from streamhouse.connectors.kinesis.stream import KinesisStream, Shard, Start, StreamIdentity
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 

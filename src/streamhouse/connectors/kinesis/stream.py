@@ -12,6 +12,7 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
 from streamhouse.connectors.kinesis.options import KinesisOptions
+from streamhouse.connectors.kinesis.rows import Record
 from streamhouse.errors import ConnectError
 
 _TIMEOUTS = Config(
@@ -44,15 +45,6 @@ class Shard:
     parents: tuple[str, ...]
     closed: bool = False
     keys: range | None = None
-
-
-@dataclass(frozen=True)
-class Record:
-    """A record of a shard; `number` is its sequence number, `arrival_ms` is epoch milliseconds."""
-
-    number: int
-    arrival_ms: int
-    data: bytes
 
 
 @dataclass(frozen=True)
