@@ -14,7 +14,7 @@ LAST = "__last"
 """The column of `last_positions` with the position of a key's last row."""
 
 _READ_AHEAD = 4
-"""How many batches of an iterator wait for the query at most, besides the one read last."""
+"""How many batches wait for the query at most, or two for each of several iterators."""
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
@@ -63,7 +63,7 @@ def read_ahead(
     threads. An error of an iterator is raised here.
     """
     found: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
-    room = threading.Semaphore(_READ_AHEAD * len(reads))
+    room = threading.Semaphore(max(_READ_AHEAD, 2 * len(reads)))
     stopped = threading.Event()
 
     def fill(read: Callable[[], Iterator[pa.RecordBatch]]) -> None:

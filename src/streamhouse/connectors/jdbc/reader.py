@@ -74,24 +74,18 @@ def conditions(
         low = max(low, _FIRST_YEAR)
     count = max(1, min(scan.number, high - low + 1))
     starts = [low + (high - low + 1) * number // count for number in range(1, count)]
-    return _between(name, [to_literal(start) for start in starts], first, last)
+    literals = [to_literal(start) for start in starts]
+    lower = [first, *(f"{name} >= {start}" for start in literals)]
+    upper = [*(f"{name} < {start}" for start in literals), last]
+    found = [" AND ".join(filter(None, ends)) or "TRUE" for ends in zip(lower, upper, strict=True)]
+    if literals and not first:
+        found[0] = f"({found[0]} OR {name} IS NULL)"
+    return found
 
 
 def _whole_date(text: str) -> str:
     """The text of a value that bounds a range; a month or a day can be zero."""
     return text.replace("-00", "-01")
-
-
-def _between(name: str, starts: Sequence[str], first: str, last: str) -> list[str]:
-    """`first` and `last` limit the first and the last range; empty: they are open."""
-    if not starts:
-        return [" AND ".join(part for part in (first, last) if part) or "TRUE"]
-    begin = f"{first} AND {name} < {starts[0]}" if first else ""
-    found = [begin or f"({name} < {starts[0]} OR {name} IS NULL)"]
-    for start, end in zip(starts, starts[1:], strict=False):
-        found.append(f"{name} >= {start} AND {name} < {end}")
-    found.append(f"{name} >= {starts[-1]}" + (f" AND {last}" if last else ""))
-    return found
 
 
 def _column(columns: Sequence[MySqlColumn], name: str) -> MySqlColumn:
