@@ -100,8 +100,8 @@ class SinkCommitter:
     """Commits micro-batches, which makes them visible; driver only.
 
     A sink overrides `put`, or `commit` if commits of others can outdate what was written. It
-    overrides `check_log` if it records the number of the last batch, `remove_leftovers` if its
-    tasks leave files, and `close` if it keeps connections.
+    overrides `check_log` and `forget` if it records the number of the last batch,
+    `remove_leftovers` if its tasks leave files, and `close` if it keeps connections.
     """
 
     @property
@@ -134,6 +134,9 @@ class SinkCommitter:
         `keep`: the attempts that have been committed.
         """
         return 0
+
+    def forget(self) -> None:
+        """Remove what it has recorded of the query, which has ended for good, or has failed."""
 
     def close(self) -> None:
         """Release connections: no batch follows."""
