@@ -4,7 +4,7 @@ key."""
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -14,7 +14,7 @@ LAST = "__last"
 """The column of `last_positions` with the position of a key's last row."""
 
 _READ_AHEAD = 4
-"""How many batches wait for the query at most, besides the one that was read last."""
+"""How many batches wait for the query at most, or two for each of several iterators."""
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
@@ -54,17 +54,19 @@ def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows.take(last.column(LAST).combine_chunks().sort())
 
 
-def read_ahead(read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """The batches of `read()` in their order, the next ones read ahead.
+def read_ahead(
+    *reads: Callable[[], Iterator[pa.RecordBatch]],
+) -> Generator[pa.RecordBatch, None, None]:
+    """The batches of each of `reads` in their order, the next ones read ahead.
 
-    A thread makes the iterator and drops it again: objects of the Rust core cannot move between
-    threads. An error of the iterator is raised here.
+    A thread makes each iterator and drops it again: objects of the Rust core cannot move between
+    threads. An error of an iterator is raised here.
     """
     found: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
-    room = threading.Semaphore(_READ_AHEAD)
+    room = threading.Semaphore(max(_READ_AHEAD, 2 * len(reads)))
     stopped = threading.Event()
 
-    def fill() -> None:
+    def fill(read: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         try:
             for batch in read():
                 room.acquire()
@@ -77,15 +79,24 @@ def read_ahead(read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.Reco
             traceback.clear_frames(error.__traceback__)
             found.put(error)
 
-    thread = threading.Thread(target=fill, name="read-ahead", daemon=True)
-    thread.start()
+    threads = [
+        threading.Thread(target=fill, args=[read], name="read-ahead", daemon=True) for read in reads
+    ]
+    for thread in threads:
+        thread.start()
+    running = len(threads)
     try:
-        while (item := found.get()) is not None:
+        while running:
+            item = found.get()
             if isinstance(item, BaseException):
                 raise item
+            if item is None:
+                running -= 1
+                continue
             room.release()
             yield item
     finally:
         stopped.set()
-        room.release()
-        thread.join()
+        room.release(len(threads))
+        for thread in threads:
+            thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from streamhouse.arrow_batches import gathered
 from streamhouse.errors import DataLossError, OptionError
 from streamhouse.options import Metadata as Metadata
 from streamhouse.options import Option as Option
@@ -32,6 +34,7 @@ Scan: TypeAlias = tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]
 
 _PAUSE_S = 0.05
 _MESSAGE_BYTES = 32 << 20
+"""The least bytes of a message, other than the last one of a task."""
 _BAD_RECORDS_LOG = logging.getLogger("streamhouse.bad_records")
 
 
@@ -97,8 +100,8 @@ class SinkCommitter:
     """Commits micro-batches, which makes them visible; driver only.
 
     A sink overrides `put`, or `commit` if commits of others can outdate what was written. It
-    overrides `check_log` if it records the number of the last batch, `remove_leftovers` if its
-    tasks leave files, and `close` if it keeps connections.
+    overrides `check_log` and `forget` if it records the number of the last batch,
+    `remove_leftovers` if its tasks leave files, and `close` if it keeps connections.
     """
 
     @property
@@ -131,6 +134,9 @@ class SinkCommitter:
         `keep`: the attempts that have been committed.
         """
         return 0
+
+    def forget(self) -> None:
+        """Remove what it has recorded of the query, which has ended for good, or has failed."""
 
     def close(self) -> None:
         """Release connections: no batch follows."""
@@ -261,16 +267,8 @@ class CollectingWriter:
         self._batches.append(rows)
 
     def prepare(self) -> list[pa.Table]:
-        messages: list[pa.Table] = []
-        part: list[pa.RecordBatch] = []
-        size = 0
-        for batch in self._batches:
-            if part and size + batch.nbytes > _MESSAGE_BYTES:
-                messages.append(pa.Table.from_batches(part))
-                part, size = [], 0
-            part.append(batch)
-            size += batch.nbytes
-        return [*messages, pa.Table.from_batches(part)] if part else messages
+        groups = gathered(self._batches, sys.maxsize, _MESSAGE_BYTES)
+        return [pa.Table.from_batches(group) for group in groups]
 
     def close(self) -> None:
         self._batches = []

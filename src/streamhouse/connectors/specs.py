@@ -15,20 +15,30 @@ from streamhouse.sql.plan import Column
 
 
 @dataclass(frozen=True)
-class SourceSpec:
-    """The source of a query: a connector, its options and all physical columns of its table.
+class TableSpec:
+    """The table of a source or sink: its connector, its options and all its physical columns.
 
-    `address` is set for Paimon tables. `shared`: the folder that a shared reader of the pipeline
-    fills, if any. `partitioned_by` and `primary_key`: of the declaration of another table.
+    `address` is set for Paimon tables, `partitioned_by` and `primary_key` for others.
     """
 
     connector: str
     options: Mapping[str, str] = field(repr=False)
     columns: tuple[Column, ...]
     address: TableAddress | None = None
-    shared: Path | None = None
     partitioned_by: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns as an Arrow schema."""
+        return arrow_schema(self.columns)
+
+
+@dataclass(frozen=True)
+class SourceSpec(TableSpec):
+    """The source of a query; `shared`: the folder that a reader of the pipeline fills, if any."""
+
+    shared: Path | None = None
 
     def origin(self, name: Sequence[str]) -> str:
         """The identity of what the source's offsets belong to; `name`: the table's name in FROM."""
@@ -43,27 +53,14 @@ class SourceSpec:
 
 
 @dataclass(frozen=True)
-class SinkSpec:
-    """The sink of a query: a connector, its options and all physical columns of its table.
+class SinkSpec(TableSpec):
+    """The sink of a query; `name` is the table's name in the script.
 
-    `address` is set for Paimon tables; `commutes`: the order of commits does not change the rows of
-    such a table. `primary_key` and `partitioned_by` are those of the declaration of another table,
-    `name` is its name in the script.
+    `commutes`: the order of commits does not change the rows of the Paimon table.
     """
 
-    connector: str
-    options: Mapping[str, str] = field(repr=False)
-    columns: tuple[Column, ...]
-    address: TableAddress | None = None
     commutes: bool = False
-    primary_key: tuple[str, ...] = ()
-    partitioned_by: tuple[str, ...] = ()
     name: str = ""
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """The columns as an Arrow schema."""
-        return arrow_schema(self.columns)
 
     def open(self) -> Sink:
         """Open the sink; raises `OptionError`, `TableError` or `ConnectError`."""

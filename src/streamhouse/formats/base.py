@@ -87,22 +87,6 @@ class Format:
     new_encoder: Callable[[pa.Schema, OptionValues], Encoder]
     changelog: bool = False
 
-    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> Decoder:
-        """A decoder of rows with these columns; raises `OptionError`.
-
-        `where` is the prefix of the options for messages, such as `value.json.`.
-        """
-        return self.new_decoder(schema, self._values(options, where))
-
-    def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> Encoder:
-        """As `decoder`, an encoder of rows with these columns."""
-        return self.new_encoder(schema, self._values(options, where))
-
-    def _values(self, options: Mapping[str, str], where: str) -> OptionValues:
-        values = OptionValues(self.options, options, where)
-        values.check(f"format {self.name}")
-        return values
-
 
 class ValueMismatch(Exception):
     """A value that does not fit its column; the message has no column yet."""
@@ -220,7 +204,7 @@ def format_of(name: str, key: str = "format") -> Format:
 
 @dataclass(frozen=True)
 class FormatChoice:
-    """The format that a table names, its options without `prefix`, and that prefix."""
+    """The format that a table names, its options without `prefix`, and that prefix; picklable."""
 
     name: str
     options: Mapping[str, str]
@@ -241,13 +225,19 @@ class FormatChoice:
         """Whether its records express updates and deletes."""
         return format_of(self.name).changelog
 
+    def values(self) -> OptionValues:
+        """The checked options; raises `OptionError`."""
+        values = OptionValues(format_of(self.name).options, self.options, self.prefix)
+        values.check(f"format {self.name}")
+        return values
+
     def decoder(self, schema: pa.Schema) -> Decoder:
         """A decoder of rows with these columns; raises `OptionError`."""
-        return format_of(self.name).decoder(schema, self.options, self.prefix)
+        return format_of(self.name).new_decoder(schema, self.values())
 
     def encoder(self, schema: pa.Schema) -> Encoder:
         """An encoder of rows with these columns; raises `OptionError`."""
-        return format_of(self.name).encoder(schema, self.options, self.prefix)
+        return format_of(self.name).new_encoder(schema, self.values())
 
 
 def declared_options(formats: Iterable[Format], before: str = "") -> tuple[Option, ...]:

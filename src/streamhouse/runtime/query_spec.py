@@ -108,7 +108,7 @@ class QuerySpec:
         if self.sink is not None:
             return self.sink.open()
         columns = self.target.planned().columns
-        return SinkSpec("paimon", {}, columns, self.target, self.commutes).open()
+        return SinkSpec("paimon", {}, columns, self.target, commutes=self.commutes).open()
 
     @property
     def commutes(self) -> bool:

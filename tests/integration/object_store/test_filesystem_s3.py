@@ -14,7 +14,7 @@ from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Requ
 from tests.integration.runtime.conftest import Shop
 from tests.integration.runtime.conftest import shop as shop
 from tests.integration.runtime.test_filesystem import MADE
-from tests.unit.connectors.test_filesystem import COLUMNS, ROWS, batch
+from tests.unit.connectors.test_filesystem import COLUMNS, ROWS, batch, insert
 from tests.unit.connectors.test_filesystem import read as rows_of
 
 from streamhouse.connectors.base import WrittenBatch
@@ -65,8 +65,7 @@ def test_rows_are_read_as_they_were_written(
     lake: str, objects: ObjectFiles, name: str, by: tuple[str, ...]
 ) -> None:
     to = spec(lake, name, by)
-    made: Any = to.open()
-    made.insert(QUERY, iter([batch(to, ROWS), batch(to, ROWS[:0])]))
+    insert(to, batch(to, ROWS), batch(to, ROWS[:0]))
     assert read(lake, name, by) == sorted(ROWS, key=str)
     assert [one.count("/") for one in names(objects, lake)] == [len(by)] * (3 if by else 1)
     assert [name for name, _, _ in objects.entries(lake) if name.startswith(".")] == []

@@ -471,7 +471,7 @@ def test_a_table_is_read_by_several_queries_at_once(shop: Shop, server: MariaDB)
         count = "SELECT COUNT(*), COUNT(DISTINCT id), SUM(CHAR_LENGTH(pad)) FROM wide_sink;"
         assert shop.printed(table + batch + count) == f"{found}  {found}  {1000 * found}"
     assert shop.printed(f"{table}{batch}SELECT id > 0 FROM wide_sink LIMIT 1;") == "True"
-    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("jdbc-read")])
+    until(lambda: not [t for t in threading.enumerate() if t.name == "read-ahead"])
     with pytest.raises(TableError, match="no column 'ids'; did you mean 'id'"):
         shop.printed(table.replace("'id'", "'ids'") + batch + count)
 

@@ -17,7 +17,7 @@ import pytest
 from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import ConnectError, OptionError, RecordError
-from streamhouse.formats.base import format_of
+from streamhouse.formats.base import FormatChoice
 
 ROWS = pa.table(
     {
@@ -40,16 +40,16 @@ ROWS = pa.table(
 
 
 def test_written_rows_are_read_as_they_were() -> None:
-    records = format_of("avro").encoder(ROWS.schema, {}, "avro.").encode(ROWS).to_pylist()
-    found = format_of("avro").decoder(ROWS.schema, {}, "avro.").decode([*records, None])
+    records = FormatChoice("avro", {}, "avro.").encoder(ROWS.schema).encode(ROWS).to_pylist()
+    found = FormatChoice("avro", {}, "avro.").decoder(ROWS.schema).decode([*records, None])
     assert not found.bad
     assert found.rows.equals(ROWS)
 
 
 def test_records_of_another_schema_are_bad() -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-    decoder = format_of("avro").decoder(schema, {}, "avro.")
-    encoder = format_of("avro").encoder(schema, {}, "avro.")
+    decoder = FormatChoice("avro", {}, "avro.").decoder(schema)
+    encoder = FormatChoice("avro", {}, "avro.").encoder(schema)
     (good,) = encoder.encode(pa.record_batch({"id": [1], "name": ["a"]}, schema=schema)).to_pylist()
     assert good is not None
     found = decoder.decode([b"", good, good + b"x", b"\xff\xff"])
@@ -57,7 +57,9 @@ def test_records_of_another_schema_are_bad() -> None:
     assert [one.index for one in found.bad] == [0, 2, 3]
     assert "1 bytes are left" in found.bad[1].reason
     with pytest.raises(OptionError, match="must be STRING"):
-        format_of("avro").decoder(pa.schema([("m", pa.map_(pa.int32(), pa.int32()))]), {}, "avro.")
+        FormatChoice("avro", {}, "avro.").decoder(
+            pa.schema([("m", pa.map_(pa.int32(), pa.int32()))])
+        )
 
 
 CUSTOMER = {
@@ -116,12 +118,14 @@ def url() -> Iterator[str]:
     server.server_close()
 
 
+def confluent(options: dict[str, str]) -> FormatChoice:
+    return FormatChoice("avro-confluent", options, "avro-confluent.")
+
+
 def test_confluents_registry(url: str) -> None:
-    where = "avro-confluent."
-    form = format_of("avro-confluent")
     login = {"url": url, "subject": "orders-value", "basic-auth.user-info": "u:p"}
-    records = form.encoder(ROWS.schema, login, where).encode(ROWS).to_pylist()
-    assert form.decoder(ROWS.schema, {"url": url}, where).decode(records).rows.equals(ROWS)
+    records = confluent(login).encoder(ROWS.schema).encode(ROWS).to_pylist()
+    assert confluent({"url": url}).decoder(ROWS.schema).decode(records).rows.equals(ROWS)
     # Another writer has other fields, in another order.
     other = {
         "type": "record", "name": "Other",
@@ -139,25 +143,24 @@ def test_confluents_registry(url: str) -> None:
     fastavro.schemaless_writer(out, other, {"extra": "x", "n": 7, "at": instant})
     schema = pa.schema([("n", pa.int64()), ("at", pa.timestamp("ms")), ("absent", pa.string())])
     missing = b"\x00" + (9999).to_bytes(4, "big")
-    found = form.decoder(schema, {"url": url}, where).decode([out.getvalue(), missing, b"x"])
+    found = confluent({"url": url}).decoder(schema).decode([out.getvalue(), missing, b"x"])
     assert found.rows.to_pylist() == [{"n": 7, "at": datetime.datetime(2024, 5, 1), "absent": None}]
     assert "does not have its schema" in found.bad[0].reason
     assert "no header" in found.bad[1].reason
 
 
 def test_errors_of_the_registry(url: str) -> None:
-    form, where = format_of("avro-confluent"), "avro-confluent."
     with pytest.raises(OptionError, match="'avro-confluent.url' is missing"):
-        form.decoder(ROWS.schema, {}, where)
+        confluent({}).decoder(ROWS.schema)
     with pytest.raises(OptionError, match="'avro-confluent.subject' is missing"):
-        form.encoder(ROWS.schema, {"url": url}, where)
+        confluent({"url": url}).encoder(ROWS.schema)
     with pytest.raises(ConnectError, match="401"):
-        form.encoder(ROWS.schema, {"url": url, "subject": "orders-value"}, where).encode(
+        confluent({"url": url, "subject": "orders-value"}).encoder(ROWS.schema).encode(
             ROWS
         ).to_pylist()
     record = b"\x00\x00\x00\x00\x01x"
     with pytest.raises(ConnectError, match="check the 'url'"):
-        form.decoder(ROWS.schema, {"url": "http://127.0.0.1:9"}, where).decode([record])
+        confluent({"url": "http://127.0.0.1:9"}).decoder(ROWS.schema).decode([record])
 
 
 def test_schemas_that_refer_to_others_and_texts_of_uuids(url: str) -> None:
@@ -166,7 +169,7 @@ def test_schemas_that_refer_to_others_and_texts_of_uuids(url: str) -> None:
     record = b"\x00" + (901).to_bytes(4, "big") + 2 * (b"\x48" + text.encode())
     customer = pa.struct([("id", pa.string())])
     schema = pa.schema([("by", customer), ("to", customer)])
-    found = format_of("avro-confluent").decoder(schema, {"url": url}, "").decode([record])
+    found = FormatChoice("avro-confluent", {"url": url}, "").decoder(schema).decode([record])
     assert not found.bad
     assert found.rows.to_pylist() == [{"by": {"id": text}, "to": {"id": text}}]
 
@@ -200,7 +203,7 @@ def test_what_is_no_registry_makes_no_record_bad(code: int, answer: bytes) -> No
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         options = {"url": f"http://127.0.0.1:{server.server_port}"}
-        decoder = format_of("avro-confluent").decoder(ROWS.schema, options, "")
+        decoder = FormatChoice("avro-confluent", options, "").decoder(ROWS.schema)
         with pytest.raises(ConnectError):
             decoder.decode([b"\x00\x00\x00\x00\x01x"])
         thread.join(DEADLINE_S)
@@ -226,7 +229,7 @@ def test_values_that_do_not_fit_are_bad(
     out = io.BytesIO()
     out.write(b"\x00" + (len(Answers.schemas) - 1).to_bytes(4, "big"))
     fastavro.schemaless_writer(out, writer, {"c": value})
-    decoder = format_of("avro-confluent").decoder(pa.schema([("c", column)]), {"url": url}, "")
+    decoder = FormatChoice("avro-confluent", {"url": url}, "").decoder(pa.schema([("c", column)]))
     found = decoder.decode([out.getvalue()])
     assert found.rows.num_rows == 0 and found.bad[0].reason.startswith("column 'c': ")
 
@@ -238,16 +241,16 @@ def test_the_greatest_values_are_read() -> None:
             "rate": pa.array([3.4028234663852886e38, float("-inf")], pa.float32()),
         }
     )
-    records = format_of("avro").encoder(rows.schema, {}, "avro.").encode(rows).to_pylist()
-    assert format_of("avro").decoder(rows.schema, {}, "avro.").decode(records).rows.equals(rows)
+    records = FormatChoice("avro", {}, "avro.").encoder(rows.schema).encode(rows).to_pylist()
+    assert FormatChoice("avro", {}, "avro.").decoder(rows.schema).decode(records).rows.equals(rows)
 
 
 def test_what_avro_cannot_hold_is_an_error() -> None:
     schema = pa.schema([("at", pa.timestamp("ms"))])
     rows = pa.record_batch([pa.array([253_402_300_800_000], pa.timestamp("ms"))], schema=schema)
     with pytest.raises(RecordError, match="cannot be written as Avro"):
-        format_of("avro").encoder(schema, {}, "avro.").encode(rows)
+        FormatChoice("avro", {}, "avro.").encoder(schema).encode(rows)
     inner = pa.struct([("c", pa.int32())])
     twice = pa.schema([("a", pa.struct([("b", inner)])), ("a_b", inner)])
     with pytest.raises(OptionError, match=r"redefined named type.*rename a column"):
-        format_of("avro").encoder(twice, {}, "avro.")
+        FormatChoice("avro", {}, "avro.").encoder(twice)

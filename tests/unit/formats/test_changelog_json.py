@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoded, format_of
+from streamhouse.formats.base import Decoded, FormatChoice
 
 SCHEMA = pa.schema([("id", pa.int64()), ("price", pa.decimal128(20, 2))])
 
@@ -21,7 +21,7 @@ def decoded(form: str, *records: Any, **options: str) -> Decoded:
         record if isinstance(record, bytes | None) else json.dumps(record).encode()
         for record in records
     ]
-    return format_of(form).decoder(SCHEMA, spelled, f"{form}.").decode(raw)
+    return FormatChoice(form, spelled, f"{form}.").decoder(SCHEMA).decode(raw)
 
 
 def rows(found: Decoded) -> list[tuple[Any, ...]]:
@@ -134,7 +134,7 @@ def test_written_changes_are_read_as_they_were(form: str) -> None:
             "rowkind": pa.array(["-U", "+U", "-D", "+I"]),
         }
     )
-    records = format_of(form).encoder(SCHEMA, {}, f"{form}.").encode(batch).to_pylist()
+    records = FormatChoice(form, {}, f"{form}.").encoder(SCHEMA).encode(batch).to_pylist()
     found = decoded(form, *records)
     kinds = [row[-1] for row in rows(found)]
     assert kinds == ["-D", "+I", "-D", "+I"]

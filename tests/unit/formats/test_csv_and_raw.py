@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoded, RecordError, format_of
+from streamhouse.formats.base import Decoded, FormatChoice, RecordError
 
 SCHEMA = pa.schema(
     [
@@ -28,7 +28,7 @@ def decoded(
     *records: bytes | None, schema: pa.Schema = SCHEMA, form: str = "csv", **options: str
 ) -> Decoded:
     spelled = {key.replace("_", "-"): value for key, value in options.items()}
-    return format_of(form).decoder(schema, spelled, f"{form}.").decode(records)
+    return FormatChoice(form, spelled, f"{form}.").decoder(schema).decode(records)
 
 
 def test_plain_and_quoted_lines_are_the_same() -> None:
@@ -60,7 +60,7 @@ def test_an_empty_number_is_null_and_an_empty_text_is_empty() -> None:
 def test_empty_bytes_are_empty_as_an_empty_text_is() -> None:
     schema = pa.schema([("id", pa.int64()), ("b", pa.binary())])
     rows = pa.record_batch([[1, 2], [b"", b"x"]], schema=schema)
-    records = format_of("csv").encoder(schema, {}, "csv.").encode(rows).to_pylist()
+    records = FormatChoice("csv", {}, "csv.").encoder(schema).encode(rows).to_pylist()
     assert decoded(*records, schema=schema).rows.to_pylist() == rows.to_pylist()
     assert decoded(b"1,-", schema=schema, null_literal="-").rows.column("b").to_pylist() == [None]
 
@@ -149,8 +149,8 @@ def test_written_rows_are_read_as_they_were(rows: list[tuple[Any, ...]]) -> None
     options = {"null-literal": "NULL"}
     if any(row[1] == "NULL" for row in rows):
         return
-    records = format_of("csv").encoder(schema, options, "csv.").encode(batch).to_pylist()
-    found = format_of("csv").decoder(schema, options, "csv.").decode(records)
+    records = FormatChoice("csv", options, "csv.").encoder(schema).encode(batch).to_pylist()
+    found = FormatChoice("csv", options, "csv.").decoder(schema).decode(records)
     assert not found.bad
     assert found.rows.to_pylist() == batch.to_pylist()
 
@@ -158,10 +158,10 @@ def test_written_rows_are_read_as_they_were(rows: list[tuple[Any, ...]]) -> None
 def test_what_csv_cannot_write_is_an_error() -> None:
     schema = pa.schema([("s", pa.string())])
     rows = pa.record_batch([pa.array(["a,b"])], schema=schema)
-    encoder = format_of("csv").encoder(schema, {"disable-quote-character": "true"}, "csv.")
+    encoder = FormatChoice("csv", {"disable-quote-character": "true"}, "csv.").encoder(schema)
     with pytest.raises(RecordError, match="needs quotes"):
         encoder.encode(rows)
-    same = format_of("csv").encoder(schema, {"null-literal": "a,b"}, "csv.")
+    same = FormatChoice("csv", {"null-literal": "a,b"}, "csv.").encoder(schema)
     with pytest.raises(RecordError, match="is also the 'null-literal'"):
         same.encode(rows)
 
@@ -180,7 +180,7 @@ def test_what_csv_cannot_write_is_an_error() -> None:
 def test_raw(kind: pa.DataType, value: Any, record: bytes | None) -> None:
     schema = pa.schema([("v", kind)])
     rows = pa.record_batch([pa.array([value], kind)], schema=schema)
-    assert format_of("raw").encoder(schema, {}, "raw.").encode(rows).to_pylist() == [record]
+    assert FormatChoice("raw", {}, "raw.").encoder(schema).encode(rows).to_pylist() == [record]
     assert decoded(record, schema=schema, form="raw").rows.equals(rows)
 
 

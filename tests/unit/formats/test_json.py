@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoded, ValueMismatch, format_of
+from streamhouse.formats.base import Decoded, FormatChoice, ValueMismatch, format_of
 from streamhouse.formats.json.columns import column
 from streamhouse.formats.json.encode import JsonEncoder
 from streamhouse.formats.json.exact import JsonOptions, NeedsText, converter, parse_exactly
@@ -43,7 +43,7 @@ TYPES = {
 def decoded(kind: pa.DataType, *records: bytes | None, **options: str) -> Decoded:
     schema = pa.schema([pa.field("a", kind)])
     spelled = {key.replace("_", "-"): value for key, value in options.items()}
-    return format_of("json").decoder(schema, spelled, "json.").decode(records)
+    return FormatChoice("json", spelled, "json.").decoder(schema).decode(records)
 
 
 def value(kind: str, text: str) -> Any:
@@ -215,7 +215,7 @@ def test_nested_values() -> None:
 
 def test_a_null_in_a_column_that_cannot_be_null_is_bad() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
-    decoder = format_of("json").decoder(schema, {}, "json.")
+    decoder = FormatChoice("json", {}, "json.").decoder(schema)
     found = decoder.decode([b'{"a": 1}', b"{}", b'{"a": null}'])
     assert found.rows.column("a").to_pylist() == [1]
     assert [one.index for one in found.bad] == [1, 2]
@@ -246,9 +246,9 @@ def test_iso_timestamps() -> None:
 def test_options_are_checked() -> None:
     schema = pa.schema([("a", pa.int64())])
     with pytest.raises(OptionError, match="unknown option 'json.ignore-parse-error'; did you mean"):
-        format_of("json").decoder(schema, {"ignore-parse-error": "true"}, "json.")
+        FormatChoice("json", {"ignore-parse-error": "true"}, "json.").decoder(schema)
     with pytest.raises(OptionError, match="'iso' is not one of SQL, ISO-8601"):
-        format_of("json").decoder(schema, {"timestamp-format.standard": "iso"}, "json.")
+        FormatChoice("json", {"timestamp-format.standard": "iso"}, "json.").decoder(schema)
     with pytest.raises(OptionError, match="unknown format 'jsn'; did you mean 'json'"):
         format_of("jsn")
 
@@ -317,9 +317,9 @@ ROUND_TRIP = pa.table(
 def test_written_rows_are_read_as_they_were(standard: str) -> None:
     rows = ROUND_TRIP.to_batches()[0]
     options = {"timestamp-format.standard": standard}
-    encoder = format_of("json").encoder(rows.schema, options, "json.")
+    encoder = FormatChoice("json", options, "json.").encoder(rows.schema)
     records = encoder.encode(rows).to_pylist()
-    found = format_of("json").decoder(rows.schema, options, "json.").decode(records)
+    found = FormatChoice("json", options, "json.").decoder(rows.schema).decode(records)
     assert not found.bad
     assert str(found.rows.to_pylist()) == str(rows.to_pylist())
     # A slice has offsets.
@@ -329,7 +329,7 @@ def test_written_rows_are_read_as_they_were(standard: str) -> None:
 
 def test_how_values_are_written() -> None:
     rows = ROUND_TRIP.to_batches()[0].slice(0, 1)
-    (record,) = format_of("json").encoder(rows.schema, {}, "json.").encode(rows).to_pylist()
+    (record,) = FormatChoice("json", {}, "json.").encoder(rows.schema).encode(rows).to_pylist()
     assert record is not None
     written = json.loads(record, parse_float=str)
     assert written["price"] == "-12.50"
@@ -371,5 +371,5 @@ def test_rows_written_at_once_equal_rows_written_one_by_one(
 def test_null_fields() -> None:
     schema = pa.schema([("n", pa.int64()), ("row", pa.struct([("k", pa.int64())]))])
     rows = pa.record_batch([pa.array([None], pa.int64()), pa.array([{"k": 1}])], schema=schema)
-    encoder = format_of("json").encoder(schema, {"encode.ignore-null-fields": "true"}, "json.")
+    encoder = FormatChoice("json", {"encode.ignore-null-fields": "true"}, "json.").encoder(schema)
     assert encoder.encode(rows).to_pylist() == [b'{"row":{"k":1}}']

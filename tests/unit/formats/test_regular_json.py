@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from streamhouse.formats.base import Decoded, Decoder, format_of
+from streamhouse.formats.base import Decoded, Decoder, FormatChoice
 from streamhouse.formats.json.columns import LEAST, RegularDecoder
 from streamhouse.formats.json.exact import JsonOptions
 
@@ -89,7 +89,7 @@ def one_by_one() -> Iterator[None]:
 def compared(
     records: list[bytes | None], schema: pa.Schema = SCHEMA, decoder: Decoder | None = None
 ) -> Decoded:
-    decoder = decoder or format_of("json").decoder(schema, {}, "json.")
+    decoder = decoder or FormatChoice("json", {}, "json.").decoder(schema)
     at_once = decoder.decode(records)
     with one_by_one():
         expected = decoder.decode(records)
@@ -148,7 +148,7 @@ def test_damaged_records_are_decoded_as_they_are_one_by_one(layout: str, rounds:
 
 
 def test_a_shape_that_is_remembered_hides_no_other() -> None:
-    chance, decoder = random.Random(7), format_of("json").decoder(SCHEMA, {}, "json.")
+    chance, decoder = random.Random(7), FormatChoice("json", {}, "json.").decoder(SCHEMA)
     sound = {one: [record(one, fields(chance)) for _ in range(4 * LEAST)] for one in LAYOUTS}
     for _ in range(600):
         records: list[bytes | None] = [*chance.sample(sound[chance.choice(LAYOUTS)], LEAST)]
@@ -161,7 +161,7 @@ def test_a_shape_that_is_remembered_hides_no_other() -> None:
             # All records change their shape at once.
             records = [one and one.replace(b'"wide"', b'"WIDE"') for one in records]
         compared(records, decoder=decoder)
-    remembered = format_of("json").decoder(SCHEMA, {}, "json.")
+    remembered = FormatChoice("json", {}, "json.").decoder(SCHEMA)
     compared([*sound[LAYOUTS[0]]], decoder=remembered)
     compared(
         [one.replace(b'"id":', b'"id":"').replace(b',"s', b'","s') for one in sound[LAYOUTS[0]]],

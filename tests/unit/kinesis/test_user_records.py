@@ -7,12 +7,12 @@ import pytest
 from tests.kinesis_records import AggregatedRecord
 
 from streamhouse.connectors.kinesis.rows import (
+    Record,
     RecordRows,
     UserRecord,
     from_bad_record,
     user_records,
 )
-from streamhouse.connectors.kinesis.stream import Record
 from streamhouse.formats.base import FormatChoice
 from streamhouse.sql.plan import Column
 

@@ -12,6 +12,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from streamhouse.connectors.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.database import tables_planner
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import (
@@ -20,7 +21,6 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     described_table,
 )
 from streamhouse.connectors.mysql_cdc.database.table_sets import TableSets
-from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView, UnreadChanges

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from streamhouse.connectors.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import LexerOptions
@@ -16,7 +17,6 @@ from streamhouse.connectors.mysql_cdc.binlog.statements import (
     DdlChanges,
     StatementCheck,
 )
-from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.options import parse
 from streamhouse.mysql.position import BinlogPosition

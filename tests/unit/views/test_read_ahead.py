@@ -46,6 +46,15 @@ def test_batches_keep_their_order_and_are_read_by_one_thread() -> None:
     assert source.closed_by is not threading.current_thread()
 
 
+def test_several_iterators_are_read_at_once() -> None:
+    sources = [Source(), Source(), Source()]
+    found = numbers(read_ahead(*(source.read for source in sources)))
+    assert sorted(found) == sorted([*range(10)] * 3)
+    assert len({source.closed_by for source in sources}) == 3
+    with pytest.raises(ValueError, match="the file is gone"):
+        numbers(read_ahead(Source().read, Source(broken=True).read))
+
+
 def test_an_error_is_raised_after_the_batches_before_it() -> None:
     batches = read_ahead(Source(broken=True).read)
     found = [next(batches).column(0)[0].as_py() for _ in range(3)]
@@ -58,6 +67,6 @@ def test_a_reader_that_stops_early_ends_the_thread() -> None:
     source = Source()
     batches = read_ahead(source.read)
     assert numbers(batches, 2) == [0, 1]
-    batches.close()  # type: ignore[attr-defined]
+    batches.close()
     assert source.closed_by is not None and not source.closed_by.is_alive()
     assert len(source.threads) < 10

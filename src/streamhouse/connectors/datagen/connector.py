@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamhouse.connectors.base import Connector, Scan, scanned
 from streamhouse.connectors.datagen.field import FIELD_OPTIONS, Field
 from streamhouse.connectors.datagen.nested import ColumnParts, ColumnValues
-from streamhouse.connectors.datagen.random_streams import Disorder, Numbers, RowNumbers
+from streamhouse.connectors.datagen.random_streams import Disorder, RowNumbers
 from streamhouse.connectors.specs import SourceSpec, arrow_schema
 from streamhouse.errors import OptionError
 from streamhouse.options import DeclaredOptions, OptionValues
@@ -22,8 +22,8 @@ _MAX_BATCH = 2_000_000
 _MIN_PARTITION = 250_000
 _CHUNK = 262_144
 
-Columns: TypeAlias = Callable[[Numbers, Numbers], list[pa.Array]]
-"""The columns of rows by their numbers, and when they are due (epoch milliseconds)."""
+Columns: TypeAlias = Callable[[RowNumbers], list[pa.Array]]
+"""The columns of rows."""
 
 
 OPTIONS = DeclaredOptions.of(__package__).options
@@ -102,7 +102,8 @@ class GeneratedSource(Source):
             numbers = self._disorder.originals(own, partition.base_rows)
             due_ms = partition.base_ms + (numbers + 1 - partition.base_rows) * 1000 // self._rate
             due_ms = due_ms - self._disorder.delays_ms(numbers)
-            yield pa.record_batch(self._columns(numbers, due_ms), schema=self._schema)
+            rows = RowNumbers(numbers, due_ms, self._disorder.seed)
+            yield pa.record_batch(self._columns(rows), schema=self._schema)
 
     def finished(self, offset: Offset) -> bool:
         return self._total is not None and int(offset.get("rows", 0)) >= self._total
@@ -132,14 +133,13 @@ def column_source(
     given = OptionValues(OPTIONS, options)
     disorder, number = given.record(Disorder), given["number-of-rows"]
     ends = [*sequences, *([] if number is None else [number])]
-
-    def generated(numbers: Numbers, due_ms: Numbers) -> list[pa.Array]:
-        rows = RowNumbers(numbers, due_ms, disorder.seed)
-        return [column(rows) for column in values]
-
     schema = pa.schema([(field.name, field.type) for field in arrow_schema(columns)])
     return GeneratedSource(
-        schema, generated, given["rows-per-second"], min(ends, default=None), disorder
+        schema,
+        lambda rows: [column(rows) for column in values],
+        given["rows-per-second"],
+        min(ends, default=None),
+        disorder,
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.datagen.random_streams import Bits, Numbers, RowNumbers, unit_interval
 from streamhouse.connectors.faker import patterns
-from streamhouse.connectors.faker.patterns import joined, pattern_texts, picked, regex_texts
+from streamhouse.connectors.faker.patterns import joined, picked, regex_texts
 from streamhouse.errors import OptionError
 
 _DIRECTIVE = re.compile(
@@ -71,6 +71,8 @@ _UNITS_MS = {
     "DAYS": 86_400_000,
 }
 _YEAR_MS = 31_557_600_000
+_LETTERS = {"#": "[0-9]", "?": "[a-z]"}
+"""What the marks of a pattern stand for."""
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
@@ -163,7 +165,9 @@ def _regexify(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
 
 
 def _pattern(rows: RowNumbers, stream: str, pattern: str, marks: str) -> pa.Array:
-    return pattern_texts(pattern, marks, len(rows), lambda part: rows.bits(f"{stream}/{part}"))
+    text = "".join(_LETTERS[one] if one in marks else re.escape(one) for one in pattern)
+    # The same random numbers as in earlier releases: without the dot before the place.
+    return regex_texts(text, len(rows), lambda part: rows.bits(f"{stream}/{part[1:]}"))
 
 
 def _marked(marks: str) -> _Compute:

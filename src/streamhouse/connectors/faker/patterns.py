@@ -29,7 +29,6 @@ _CATEGORIES = {
     codes.CATEGORY_WORD: _PRINTABLE + "_",
     codes.CATEGORY_SPACE: " ",
 }
-_LETTERS = {"#": string.digits, "?": string.ascii_lowercase}
 
 Random = Callable[[str], Bits]
 """Random bits for each row, by the name of a stream."""
@@ -46,15 +45,6 @@ _EXCLUDED = re.compile(
     r"|date|time|unix|year|month|century|day|age$|birth|expire|profile|agent|firefox|passport|full$"
 )
 """Attributes of Faker that are no values, and methods whose texts depend on today's date."""
-
-
-def pattern_texts(pattern: str, marks: str, count: int, random: Random) -> pa.Array:
-    """Texts of a pattern in which each `#` is a digit and each `?` a letter, if in `marks`."""
-    parts = [
-        _chosen(_LETTERS[part], random(f"{place}")) if part in marks else pa.scalar(part)
-        for place, part in enumerate(pattern)
-    ]
-    return joined(parts, count)
 
 
 def regex_texts(pattern: str, count: int, random: Random) -> pa.Array:

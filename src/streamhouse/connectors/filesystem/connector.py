@@ -5,6 +5,7 @@ import hashlib
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from streamhouse.connectors.filesystem.options import (
     TEXT_FORMATS,
     parse,
 )
-from streamhouse.connectors.filesystem.sink import encoder_of, filesystem_sink
+from streamhouse.connectors.filesystem.sink import FilesCommitter, FilesWriter, encoder_of
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.source import Lag, Offset
@@ -198,7 +199,7 @@ class _Filesystem(Connector):
                 f"table {spec.name}: METADATA column '{filled.name}' cannot be written; declare it "
                 "VIRTUAL"
             )
-        return filesystem_sink(spec)
+        return Sink(partial(FilesWriter, spec), partial(FilesCommitter, parse(spec.options)))
 
 
 def _spec(table: TableInfo, options: Mapping[str, str]) -> SourceSpec:

@@ -23,11 +23,10 @@ from streamhouse.connectors.filesystem.folders import (
     partition_values,
 )
 from streamhouse.connectors.filesystem.options import FilesystemOptions
-from streamhouse.connectors.specs import SourceSpec, arrow_schema
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.formats.base import Decoder, FormatChoice
-from streamhouse.formats.csv.format import OPTIONS, CsvOptions
-from streamhouse.options import OptionValues
+from streamhouse.formats.csv.format import CsvOptions
 from streamhouse.types import flink_type, parts
 
 _LINES_AT_ONCE = 16_384
@@ -42,7 +41,7 @@ class FileReader:
 
     def __init__(self, spec: SourceSpec, options: FilesystemOptions, folder: Folder) -> None:
         self._options, self._folder, self._columns = options, folder, spec.columns
-        self.schema = arrow_schema(spec.columns)
+        self.schema = spec.arrow_schema
         self.bad_records = BadRecordCollector(options.bad_records)
         of_file = {column.name for column in spec.columns if column.metadata is not None}
         of_file |= {*spec.partitioned_by}
@@ -55,8 +54,7 @@ class FileReader:
             self._decoder = chosen.decoder(self._stored)
             self._split = _RecordSplit(marked=options.format != "raw")
             if options.format == "csv":
-                values = OptionValues(OPTIONS, chosen.options, chosen.prefix)
-                self._split = _RecordSplit.of(CsvOptions.parse(values), len(self._stored))
+                self._split = _RecordSplit.of(CsvOptions.parse(chosen.values()), len(self._stored))
 
     def read(self, file: ListedFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file as it was when it was listed; `DataLossError` if it is not there."""

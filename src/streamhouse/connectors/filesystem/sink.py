@@ -6,15 +6,14 @@ A commit is a log, then the publication of each staged file, see `Folder.publish
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamhouse.connectors.base import BatchLog, Sink, SinkCommitter, WrittenBatch
+from streamhouse.connectors.base import BatchLog, SinkCommitter, WrittenBatch
 from streamhouse.connectors.filesystem.folders import (
     OWN_FOLDER,
     StagedFile,
@@ -74,7 +73,7 @@ class FilesCommitter(SinkCommitter):
         return removed
 
     def forget(self) -> None:
-        """Remove the log of a query that has ended for good, and its staged files."""
+        """Remove the log of the query, and its staged files."""
         self.remove_leftovers(0)
         self._folder.delete(self._log)
 
@@ -95,25 +94,6 @@ class FilesCommitter(SinkCommitter):
         for folder in folders if self._success_file is not None else ():
             self._folder.write_text(f"{folder}/{self._success_file}", "")
         self._record(self.last, ())
-
-
-def filesystem_sink(spec: SinkSpec) -> Sink:
-    """The sink that writes into a folder of files."""
-    options = parse(spec.options)
-
-    def insert(query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
-        """Write all rows; their files become visible together at the end."""
-        files = FilesWriter(spec, query_id, 0, query_id[8:20])
-        committer = FilesCommitter(options, query_id)
-        try:
-            for batch in rows:
-                files.write(batch)
-            committer.put(WrittenBatch(0, files.prepare()))
-        finally:
-            files.close()
-            committer.forget()
-
-    return Sink(partial(FilesWriter, spec), partial(FilesCommitter, options), insert)
 
 
 def encoder_of(spec: SinkSpec, stored: pa.Schema) -> Encoder | None:

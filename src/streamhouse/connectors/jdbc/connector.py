@@ -34,7 +34,6 @@ from streamhouse.connectors.jdbc.statements import Statements, net_changes
 from streamhouse.connectors.jdbc.target import (
     CommitsTable,
     Connection,
-    TargetTable,
     Transactions,
     execute,
     load_target,
@@ -167,15 +166,12 @@ class JdbcCommitter(SinkCommitter):
                 f"MySQL table {target.name} cannot be written exactly once: {reason}; run "
                 f"{remedy}, or set 'sink.delivery-guarantee' to 'at-least-once'"
             )
+        effect = "rows are written at least once: those of an interrupted batch may be there twice"
+        if target.key:
+            effect = "a batch that is interrupted runs again and writes the same rows by key"
         _LOG.warning("MySQL table %s: %s; %s. To change this, run %s", target.name, reason,
-                     _without_commits(target), remedy)  # fmt: skip
+                     effect, remedy)  # fmt: skip
         return None
-
-
-def _without_commits(target: TargetTable) -> str:
-    if target.key:
-        return "a batch that is interrupted runs again and writes the same rows by key"
-    return "rows are written at least once: those of an interrupted batch may be there twice"
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

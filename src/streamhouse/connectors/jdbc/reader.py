@@ -1,20 +1,16 @@
 """Reads the current rows of a MySQL table: those of some keys, or all, several ranges at once."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
-import queue
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pymysql
 
+from streamhouse.arrow_batches import read_ahead
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.jdbc.options import ScanOptions
 from streamhouse.errors import OptionError, TableError
@@ -28,13 +24,8 @@ from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 
 MOST_CONNECTIONS = 8
-_WAITING_BLOCKS = 2
-"""For each connection: blocks of about 2 MB that are read ahead."""
-_WAIT_S = 0.1
 
 Connection: TypeAlias = "pymysql.Connection[Any]"
-Read: TypeAlias = Callable[[str, Callable[[Connection], None]], Iterator[pa.RecordBatch]]
-"""Reads the rows of a condition; calls its second argument with the connection it has opened."""
 
 
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -46,51 +37,6 @@ KEYS_PER_STATEMENT = 500
 """The most keys in one IN list; MariaDB turns lists of 1,000 and more into a temporary table."""
 BYTES_PER_STATEMENT = 1 << 20
 Key = tuple[Any, ...]
-
-
-def parallel_rows(ranges: Sequence[str], read: Read) -> Iterator[pa.RecordBatch]:
-    """The rows of all ranges, in any order; stops reading when it is closed."""
-    count, stopped = min(MOST_CONNECTIONS, len(ranges)), threading.Event()
-    found: queue.Queue[pa.RecordBatch | Future[None]] = queue.Queue(_WAITING_BLOCKS * count)
-    connections: list[Connection] = []
-
-    def put(one: pa.RecordBatch | Future[None]) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                return found.put(one, timeout=_WAIT_S)
-
-    def opened(connection: Connection) -> None:
-        connections.append(connection)
-        if stopped.is_set():
-            close_quietly(connection)
-
-    def run(condition: str) -> None:
-        for batch in read(condition, opened):
-            put(batch)
-            if stopped.is_set():
-                return
-
-    with ThreadPoolExecutor(count, "jdbc-read") as pool:
-        try:
-            for condition in ranges:
-                pool.submit(run, condition).add_done_callback(put)
-            running = len(ranges)
-            while running:
-                one = found.get()
-                if isinstance(one, Future):
-                    one.result()
-                    running -= 1
-                else:
-                    yield one
-        finally:
-            stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            # Those that wait for the server fail.
-            for connection in connections:
-                underlying: Any = connection._sock  # type: ignore[attr-defined]
-                if underlying is not None:
-                    with contextlib.suppress(OSError):
-                        underlying.shutdown(socket.SHUT_RDWR)
 
 
 def conditions(
@@ -128,24 +74,18 @@ def conditions(
         low = max(low, _FIRST_YEAR)
     count = max(1, min(scan.number, high - low + 1))
     starts = [low + (high - low + 1) * number // count for number in range(1, count)]
-    return _between(name, [to_literal(start) for start in starts], first, last)
+    literals = [to_literal(start) for start in starts]
+    lower = [first, *(f"{name} >= {start}" for start in literals)]
+    upper = [*(f"{name} < {start}" for start in literals), last]
+    found = [" AND ".join(filter(None, ends)) or "TRUE" for ends in zip(lower, upper, strict=True)]
+    if literals and not first:
+        found[0] = f"({found[0]} OR {name} IS NULL)"
+    return found
 
 
 def _whole_date(text: str) -> str:
     """The text of a value that bounds a range; a month or a day can be zero."""
     return text.replace("-00", "-01")
-
-
-def _between(name: str, starts: Sequence[str], first: str, last: str) -> list[str]:
-    """`first` and `last` limit the first and the last range; empty: they are open."""
-    if not starts:
-        return [" AND ".join(part for part in (first, last) if part) or "TRUE"]
-    begin = f"{first} AND {name} < {starts[0]}" if first else ""
-    found = [begin or f"({name} < {starts[0]} OR {name} IS NULL)"]
-    for start, end in zip(starts, starts[1:], strict=False):
-        found.append(f"{name} >= {start} AND {name} < {end}")
-    found.append(f"{name} >= {starts[-1]}" + (f" AND {last}" if last else ""))
-    return found
 
 
 def _column(columns: Sequence[MySqlColumn], name: str) -> MySqlColumn:
@@ -240,20 +180,37 @@ class JdbcReader:
         return conditions(self._session, _table(self._options), self._available, scan)
 
     def all_rows(self, ranges: Sequence[str] = ("TRUE",)) -> Iterator[pa.RecordBatch]:
-        """Stream the rows of these conditions from the server, each over its own connection."""
-        if len(ranges) == 1:
-            return self._range_rows(ranges[0], lambda connection: None)
-        return parallel_rows(ranges, self._range_rows)
+        """Stream the rows of these conditions in any order, over several connections at once."""
+        left, connections = iter(ranges), list[Connection]()
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for condition in left:
+                yield from self._range_rows(condition, connections)
+
+        batches = read_ahead(*[read] * min(MOST_CONNECTIONS, len(ranges)))
+        try:
+            # `yield from` would wait for the reads before their connections are closed.
+            for batch in batches:  # noqa: UP028
+                yield batch
+        finally:
+            # No other range is read, and reads that wait for the server fail.
+            list(left)
+            for connection in connections:
+                underlying: Any = connection._sock  # type: ignore[attr-defined]
+                if underlying is not None:
+                    with contextlib.suppress(OSError):
+                        underlying.shutdown(socket.SHUT_RDWR)
+            batches.close()
 
     def _range_rows(
-        self, condition: str, opened: Callable[[Connection], None]
+        self, condition: str, connections: list[Connection]
     ) -> Iterator[pa.RecordBatch]:
         columns = ", ".join(self._selects)
         text = f"SELECT {columns} FROM {_table(self._options)} WHERE {condition}"
         connection: Connection | None = None
         try:
             connection = connect(self._options)
-            opened(connection)
+            connections.append(connection)
             for values in stream_columns(connection, text):
                 yield self._batch(values)
         except (pymysql.err.MySQLError, OSError) as error:

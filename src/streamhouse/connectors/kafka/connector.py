@@ -10,7 +10,7 @@ from streamhouse.connectors.kafka.producing import Encoding
 from streamhouse.connectors.kafka.records import RecordLayout, Records
 from streamhouse.connectors.kafka.sink import KafkaSinkCommitter, KafkaSinkWriter
 from streamhouse.connectors.kafka.source import KafkaSource
-from streamhouse.connectors.specs import SinkSpec, SourceSpec
+from streamhouse.connectors.specs import SinkSpec, SourceSpec, TableSpec
 from streamhouse.errors import OptionError
 from streamhouse.sql.plan import Capabilities, TableInfo
 
@@ -35,7 +35,7 @@ class KafkaConnector(Connector):
     upserts = False
 
     def layout(
-        self, options: Mapping[str, str], table: TableInfo | SourceSpec | SinkSpec, where: str
+        self, options: Mapping[str, str], table: TableInfo | TableSpec, where: str
     ) -> tuple[KafkaOptions, RecordLayout]:
         """The checked options of a table, and where its columns are in a record."""
         parsed = parse(options, where)

@@ -1,6 +1,7 @@
 """Reads ranges of partitions; runs on executors."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -101,9 +102,9 @@ class PartitionReader:
             event = next(place for place, error in enumerate(errors) if error is not None)
         messages = received[:event]
         if messages and messages[-1].offset() + 1 >= wanted.end:
-            inside = _before(messages, wanted.end)
-            self._waiting = received[len(inside) :]
-            return inside, True
+            inside = bisect_left(messages, wanted.end, key=Message.offset)
+            self._waiting = received[inside:]
+            return messages[:inside], True
         if event is None:
             return messages, False
         self._waiting = received[event + 1 :]
@@ -181,11 +182,3 @@ def lost(topic: str, partition: int, start: int, oldest: int | None = None) -> s
         f"topic {topic}, partition {partition}: the records from offset {start} have not been "
         f"read, but Kafka's retention has deleted them{left}; {ADVICE}"
     )
-
-
-def _before(messages: list[Message], end: int) -> list[Message]:
-    """The messages with offsets before `end`; offsets grow."""
-    count = len(messages)
-    while count and messages[count - 1].offset() >= end:
-        count -= 1
-    return messages if count == len(messages) else messages[:count]

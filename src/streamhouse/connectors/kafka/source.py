@@ -277,11 +277,9 @@ def _limited(
     waiting = {
         partition: max(0, ends.get(partition, at) - at) for partition, at in following.items()
     }
-    total = sum(waiting.values())
-    if total <= most:
-        return {partition: at + waiting[partition] for partition, at in following.items()}
+    total = max(most, sum(waiting.values()))
     return {
-        partition: at + min(waiting[partition], -(-waiting[partition] * most // total))
+        partition: at + -(-waiting[partition] * most // total)
         for partition, at in following.items()
     }
 

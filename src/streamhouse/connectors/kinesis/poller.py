@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from streamhouse.background import in_background
-from streamhouse.connectors.kinesis.stream import KinesisStream, Record, RecordPage, Start
+from streamhouse.connectors.kinesis.rows import Record
+from streamhouse.connectors.kinesis.stream import KinesisStream, RecordPage, Start
 from streamhouse.errors import ConnectError
 
 _BUFFER_BYTES = 64 << 20

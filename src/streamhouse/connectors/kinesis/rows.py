@@ -8,26 +8,20 @@ range does not include its hash key. It notices this and sends the record again.
 out such records, as AWS's own Kinesis Client Library does.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.formats.base import BadRecord, FormatChoice
-from streamhouse.formats.protobuf_fields import Fields, contents, numbers, parsed_fields
+from streamhouse.formats.protobuf_fields import Fields, parsed_fields
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
-
-if TYPE_CHECKING:
-    # AWS's client takes a third of a second to import.
-    from streamhouse.connectors.kinesis.stream import Record
 
 _MAGIC = b"\xf3\x89\x9a\xc2"
 _DIGEST = 16
@@ -38,6 +32,35 @@ _PARTITION_KEY_INDEX, _HASH_KEY_INDEX, _DATA = 1, 2, 3
 
 
 _TIME, _NUMBER = "timestamp", "sequence-number"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a shard; `number` is its sequence number, `arrival_ms` is epoch milliseconds."""
+
+    number: int
+    arrival_ms: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class UserRecord:
+    """A record, or one of those that a producer has packed into a record.
+
+    `number` is the sequence number of the record, `index` the position in it, from 1 on (None: the
+    producer has not packed it).
+    """
+
+    shard: str
+    number: int
+    index: int | None
+    arrival_ms: int
+    data: bytes
+
+    def position(self, stream: str) -> str:
+        """The position as text, which errors and the dead-letter table have."""
+        part = "" if self.index is None else f", part {self.index}"
+        return f"stream {stream}, {self.shard}, record {self.number}{part}"
 
 
 def deaggregated(data: bytes, keys: range | None = None) -> list[tuple[int, bytes]] | None:
@@ -52,13 +75,13 @@ def deaggregated(data: bytes, keys: range | None = None) -> list[tuple[int, byte
     if hashlib.md5(content, usedforsecurity=False).digest() != digest:
         return None
     message = parsed_fields(content)
-    partition_keys, hash_keys = contents(message, _PARTITION_KEYS), contents(message, _HASH_KEYS)
+    partition_keys, hash_keys = message[_PARTITION_KEYS], message[_HASH_KEYS]
     found: list[tuple[int, bytes]] = []
-    for index, each in enumerate(contents(message, _RECORDS), 1):
+    for index, each in enumerate(message[_RECORDS], 1):
         record = parsed_fields(each)
         key = _hash_key(record, partition_keys, hash_keys)
         if keys is None or key is None or key in keys:
-            found.extend((index, payload) for payload in contents(record, _DATA))
+            found.extend((index, payload) for payload in record[_DATA])
     return found
 
 
@@ -66,10 +89,10 @@ def _hash_key(
     record: Fields, partition_keys: Sequence[bytes], hash_keys: Sequence[bytes]
 ) -> int | None:
     """The number by which Kinesis chooses the shard of a record; None if the record has no key."""
-    for explicit in numbers(record, _HASH_KEY_INDEX)[-1:]:
+    for explicit in record[_HASH_KEY_INDEX][-1:]:
         if explicit < len(hash_keys):
             return int(hash_keys[explicit])
-    for partition in numbers(record, _PARTITION_KEY_INDEX)[-1:]:
+    for partition in record[_PARTITION_KEY_INDEX][-1:]:
         if partition < len(partition_keys):
             key = partition_keys[partition]
             return int.from_bytes(hashlib.md5(key, usedforsecurity=False).digest())
@@ -115,26 +138,6 @@ def _values(key: str, origins: Sequence[UserRecord]) -> pa.Array:
 
 
 _POSITION = re.compile(r"stream (.*), (\S+), record (\d+)(?:, part (\d+))?")
-
-
-@dataclass(frozen=True)
-class UserRecord:
-    """A record, or one of those that a producer has packed into a record.
-
-    `number` is the sequence number of the record, `index` the position in it, from 1 on (None: the
-    producer has not packed it).
-    """
-
-    shard: str
-    number: int
-    index: int | None
-    arrival_ms: int
-    data: bytes
-
-    def position(self, stream: str) -> str:
-        """The position as text, which errors and the dead-letter table have."""
-        part = "" if self.index is None else f", part {self.index}"
-        return f"stream {stream}, {self.shard}, record {self.number}{part}"
 
 
 def user_records(

@@ -15,26 +15,23 @@ planned. `shards` has for each shard that was begun the sequence number of the l
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import pyarrow as pa
+from pydantic import PlainSerializer
 
 from streamhouse.connectors.bad_records import BadRecordCollector, SkippingSource
+from streamhouse.connectors.json_records import from_json, to_json
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.connectors.kinesis.poller import ShardPoller
 from streamhouse.connectors.kinesis.rows import (
+    Record,
     RecordRows,
     UserRecord,
     from_bad_record,
     user_records,
 )
-from streamhouse.connectors.kinesis.stream import (
-    KinesisStream,
-    Record,
-    Shard,
-    Start,
-    StreamIdentity,
-)
+from streamhouse.connectors.kinesis.stream import KinesisStream, Shard, Start, StreamIdentity
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 
@@ -49,47 +46,25 @@ _DECODED = 50_000
 class ShardOffset:
     """How far a shard was read: to the record `after` (None: no record yet), or to its end."""
 
-    after: int | None = None
+    # JSON has it as text, since it exceeds 64 bits.
+    after: Annotated[int, PlainSerializer(str)] | None = None
     done: bool = False
-
-    def as_json(self) -> dict[str, object]:
-        """The entry in the offset."""
-        entry: dict[str, object] = {} if self.after is None else {"after": str(self.after)}
-        return {**entry, "done": True} if self.done else entry
 
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """A stream's offset; see the module."""
+    """A stream's offset, with times in epoch ms; see the module."""
 
     stream: str
-    init_ms: int | None
-    at_ms: int
-    behind_ms: int = 0
-    shards: Mapping[str, ShardOffset] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, offset: Offset) -> Self:
-        """The offset as a source recorded it."""
-        shards = {
-            shard: ShardOffset(
-                int(position["after"]) if "after" in position else None, "done" in position
-            )
-            for shard, position in offset["shards"].items()
-        }
-        return cls(offset["stream"], offset.get("init"), offset["at"], offset["behind"], shards)
-
-    def as_json(self) -> Offset:
-        """The form that is recorded; sequence numbers are texts, since they exceed 64 bits."""
-        init = {} if self.init_ms is None else {"init": self.init_ms}
-        shards = {shard: position.as_json() for shard, position in sorted(self.shards.items())}
-        times = {"at": self.at_ms, "behind": self.behind_ms}
-        return {"stream": self.stream, **init, **times, "shards": shards}
+    at: int
+    behind: int
+    shards: Mapping[str, ShardOffset]
+    init: int | None = None
 
     def start(self, shard: str) -> Start:
         """Where to continue with a shard."""
         after = self.shards[shard].after if shard in self.shards else None
-        return Start(time_ms=self.init_ms) if after is None else Start(after=after)
+        return Start(time_ms=self.init) if after is None else Start(after=after)
 
     def readable(self, listed: Mapping[str, Shard]) -> list[str]:
         """The shards to read next: not done, and all their parents are.
@@ -119,11 +94,11 @@ class StreamOffset:
         merged = {**self.shards, **shards}
         kept = {
             shard: position
-            for shard, position in merged.items()
+            for shard, position in sorted(merged.items())
             if shard in listed or not position.done
         }
-        at_ms = max(self.at_ms, at_ms)
-        return replace(self, at_ms=at_ms, behind_ms=max(0, now_ms - at_ms), shards=kept)
+        at_ms = max(self.at, at_ms)
+        return replace(self, at=at_ms, behind=max(0, now_ms - at_ms), shards=kept)
 
 
 @dataclass(frozen=True)
@@ -166,8 +141,9 @@ class KinesisSource(SkippingSource):
 
     def next_offset(self, start: Offset, max_rows: int | None) -> Offset:
         if not start:
-            return self._first().as_json()
-        before = StreamOffset.from_json(start)
+            first: Offset = to_json(self._first())
+            return first
+        before = from_json(StreamOffset, start)
         listed = self._shards()
         readable = before.readable(listed)
         if self._poller is None:
@@ -177,15 +153,16 @@ class KinesisSource(SkippingSource):
         after, at_ms = self._batch_end(before, readable, min(max_rows or _MAX_ROWS, _MAX_ROWS))
         if any(position.done for position in after.values()):
             self._listed_at = None
-        if after or at_ms - before.at_ms >= _HEARTBEAT_MS:
-            return before.advanced(after, at_ms, _now_ms(), listed).as_json()
-        return start
+        if not after and at_ms - before.at < _HEARTBEAT_MS:
+            return start
+        end: Offset = to_json(before.advanced(after, at_ms, _now_ms(), listed))
+        return end
 
     def _first(self) -> StreamOffset:
         """Where a new query begins."""
         now = _now_ms()
         init = {"LATEST": now, "TRIM_HORIZON": None, "AT_TIMESTAMP": self._options.init_ms}
-        return StreamOffset(self._identity().key, init[self._options.init], now)
+        return StreamOffset(self._identity().key, now, 0, {}, init[self._options.init])
 
     def _batch_end(
         self, before: StreamOffset, readable: Sequence[str], max_rows: int
@@ -211,13 +188,13 @@ class KinesisSource(SkippingSource):
             if not whole:
                 until.append(taken[-1].arrival_ms)
             else:
-                until.append(buffered.read_until_ms or before.at_ms)
-        return after, min(until, default=before.at_ms)
+                until.append(buffered.read_until_ms or before.at)
+        return after, min(until, default=before.at)
 
     def ranges(self, start: Offset, end: Offset, parallelism: int) -> Sequence[ShardRange]:
         if not start:
             return []
-        before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        before, after = from_json(StreamOffset, start), from_json(StreamOffset, end)
         ranges: list[ShardRange] = []
         listed = self._shards()
         for shard, position in after.shards.items():
@@ -276,14 +253,14 @@ class KinesisSource(SkippingSource):
         """Raise `DataLossError` if unread records may have expired, or it is another stream."""
         if not offset:
             return
-        at, identity = StreamOffset.from_json(offset), self._identity()
+        at, identity = from_json(StreamOffset, offset), self._identity()
         if identity.key != at.stream:
             raise DataLossError(
                 f"kinesis stream {self._options.name} is now {identity.key}, but the query has "
                 f"read {at.stream}: the stream was deleted and created again; start anew with "
                 "--from-scratch"
             )
-        if _now_ms() - at.at_ms < identity.retention_ms:
+        if _now_ms() - at.at < identity.retention_ms:
             return
         for shard in at.readable(self._shards()):
             after = at.start(shard).after
@@ -308,7 +285,7 @@ class KinesisSource(SkippingSource):
         """Whether the stream has no records after `offset`; reads each shard."""
         if not offset:
             return False
-        at = StreamOffset.from_json(offset)
+        at = from_json(StreamOffset, offset)
         if self.has_replays(offset):
             return False
         self._listed_at = None
@@ -328,7 +305,7 @@ class KinesisSource(SkippingSource):
 
     def lag(self, offset: Offset) -> Lag | None:
         """The age of the oldest record that the last batch may have left unread."""
-        return Lag(StreamOffset.from_json(offset).behind_ms / 1000) if offset else None
+        return Lag(from_json(StreamOffset, offset).behind / 1000) if offset else None
 
     def _identity(self) -> StreamIdentity:
         if self._known is None:

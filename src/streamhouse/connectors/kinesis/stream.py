@@ -12,15 +12,12 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
 from streamhouse.connectors.kinesis.options import KinesisOptions
+from streamhouse.connectors.kinesis.rows import Record
 from streamhouse.errors import ConnectError
 
 _TIMEOUTS = Config(
     connect_timeout=5, read_timeout=20, retries={"mode": "standard", "max_attempts": 6}
 )
-
-
-class ExpiredIterator(Exception):
-    """A shard iterator is older than five minutes; the caller needs a new one."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +45,6 @@ class Shard:
     parents: tuple[str, ...]
     closed: bool = False
     keys: range | None = None
-
-
-@dataclass(frozen=True)
-class Record:
-    """A record of a shard; `number` is its sequence number, `arrival_ms` is epoch milliseconds."""
-
-    number: int
-    arrival_ms: int
-    data: bytes
 
 
 @dataclass(frozen=True)
@@ -124,41 +112,23 @@ class KinesisStream:
                 return found
             request = {"NextToken": answer["NextToken"]}
 
-    def iterator(self, shard: str, start: Start) -> str:
-        """An iterator of a shard, which is valid for five minutes."""
-        with self._readable():
-            answer = self._client.get_shard_iterator(**self._name, ShardId=shard, **start.request())
-        iterator: str = answer["ShardIterator"]
-        return iterator
-
-    def page(self, iterator: str) -> RecordPage:
-        """The next records of a shard; raises `ExpiredIterator`."""
-        with self._readable():
-            answer = self._client.get_records(
-                ShardIterator=iterator, Limit=self._options.max_records
-            )
-        records = [
-            Record(
-                int(record["SequenceNumber"]),
-                round(record["ApproximateArrivalTimestamp"].timestamp() * 1000),
-                record["Data"],
-            )
-            for record in answer["Records"]
-        ]
-        return RecordPage(
-            records, answer.get("NextShardIterator"), answer.get("MillisBehindLatest", 0)
-        )
-
     def pages(self, shard: str, start: Start) -> Iterator[RecordPage]:
         """The pages of a shard from there on; they end only with those of a closed shard."""
+        client, request = self._client, {**self._name, "ShardId": shard}
         iterator = None
         while True:
-            try:
-                iterator = iterator or self.iterator(shard, start)
-                page = self.page(iterator)
-            except ExpiredIterator:
-                iterator = None
-                continue
+            with self._readable():
+                if iterator is None:
+                    found = client.get_shard_iterator(**request, **start.request())
+                    iterator = found["ShardIterator"]
+                try:
+                    page = _page(
+                        client.get_records(ShardIterator=iterator, Limit=self._options.max_records)
+                    )
+                except client.exceptions.ExpiredIteratorException:
+                    # It is older than five minutes.
+                    iterator = None
+                    continue
             if page.records:
                 start = Start(after=page.records[-1].number)
             yield page
@@ -168,12 +138,10 @@ class KinesisStream:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Turn the client's errors into `ConnectError`, or `ExpiredIterator`."""
+        """Turn the client's errors into `ConnectError`."""
         try:
             yield
         except ClientError as error:
-            if error.response["Error"]["Code"] == "ExpiredIteratorException":
-                raise ExpiredIterator from error
             raise ConnectError(self._refusal(error)) from error
         except NoRegionError:
             raise ConnectError(
@@ -196,6 +164,18 @@ class KinesisStream:
                 f"{self._client.meta.region_name}; check 'stream.arn' or 'stream', and 'aws.region'"
             )
         return f"kinesis stream {self._options.name}: {message} ({code})"
+
+
+def _page(answer: Any) -> RecordPage:
+    records = [
+        Record(
+            int(record["SequenceNumber"]),
+            round(record["ApproximateArrivalTimestamp"].timestamp() * 1000),
+            record["Data"],
+        )
+        for record in answer["Records"]
+    ]
+    return RecordPage(records, answer.get("NextShardIterator"), answer.get("MillisBehindLatest", 0))
 
 
 def _client(options: KinesisOptions) -> Any:

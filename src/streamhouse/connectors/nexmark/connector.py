@@ -6,7 +6,7 @@ them. Facts from the generator of github.com/nexmark/nexmark; values are random 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -117,13 +117,11 @@ def _declared(kind: str) -> str:
     return f"{kind} ROW<{', '.join(f'{name} {names[t]}' for name, t in KINDS[kind].items())}>"
 
 
-def event_columns(
-    options: NexmarkOptions, schema: pa.Schema, numbers: Numbers, due_ms: Numbers
-) -> list[pa.Array]:
+def event_columns(options: NexmarkOptions, schema: pa.Schema, rows: RowNumbers) -> list[pa.Array]:
     """The columns of events, of which a schema has some."""
-    group = options.group
+    group, numbers = options.group, rows.numbers
     shuffled = numbers // group * group + numbers * 953 % group
-    times = due_ms + (shuffled - numbers) * 1000 // options.rate
+    times = rows.due_ms + (shuffled - numbers) * 1000 // options.rate
     persons, auctions, bids = options.proportions
     place = numbers % (persons + auctions + bids)
     kind = (place >= persons).astype(np.int32) + (place >= persons + auctions)
@@ -135,10 +133,10 @@ def event_columns(
         mask: _Mask = kind == number
         made = _Events(options, RowNumbers(numbers[mask], times[mask], options.seed))
         values = (made.persons, made.auctions, made.bids)[number]
-        rows = pa.StructArray.from_arrays(
+        structs = pa.StructArray.from_arrays(
             [values[part.name]().cast(part.type) for part in field.type], fields=list(field.type)
         )
-        return rows.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
+        return structs.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
 
     return [column(field).cast(field.type) for field in schema]
 
@@ -316,11 +314,8 @@ class NexmarkSource(GeneratedSource):
     def __init__(self, columns: Sequence[Column], options: Mapping[str, str]) -> None:
         self._options = given = NexmarkOptions(options)
         schema = arrow_schema(columns)
-
-        def generated(numbers: Numbers, due_ms: Numbers) -> list[pa.Array]:
-            return event_columns(given, schema, numbers, due_ms)
-
-        super().__init__(schema, generated, given.rate, given.total, Disorder(seed=given.seed))
+        columns_of = partial(event_columns, given, schema)
+        super().__init__(schema, columns_of, given.rate, given.total, Disorder(seed=given.seed))
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         if self._options.paced:

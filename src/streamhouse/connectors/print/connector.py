@@ -18,7 +18,7 @@ from streamhouse.connectors.base import (
 )
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.options import DeclaredOptions, OptionValues
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, with_kinds
 from streamhouse.sql.functions.java_numbers import java_double, java_float
 from streamhouse.sql.plan import Capabilities
 
@@ -27,18 +27,11 @@ _Text = Callable[[Any], str]
 
 def row_texts(batch: pa.RecordBatch) -> Iterator[str]:
     """A text for each row of a batch, which may have a column `rowkind`."""
-    names = [name for name in batch.schema.names if name != ROW_KIND]
-    texts = [_column(batch.column(name)) for name in names]
-    kinds = ["+I"] * batch.num_rows
-    if ROW_KIND in batch.schema.names:
-        kinds = batch.column(ROW_KIND).to_pylist()
+    columns = [batch.column(name) for name in batch.schema.names if name != ROW_KIND]
+    texts = [map(_text_of(column.type), column.to_pylist()) for column in columns]
+    kinds = with_kinds(batch).column(ROW_KIND).to_pylist()
     for kind, *values in zip(kinds, *texts, strict=True):
         yield f"{kind}[{', '.join(values)}]"
-
-
-def _column(array: pa.Array) -> list[str]:
-    text = _text_of(array.type)
-    return [text(value) for value in array.to_pylist()]
 
 
 def _text_of(kind: pa.DataType) -> _Text:
@@ -77,11 +70,9 @@ def _timestamp(value: datetime.datetime, zone: str) -> str:
 
 
 def _time(value: datetime.time, always_seconds: bool = False) -> str:
-    text = f"{value.hour:02d}:{value.minute:02d}"
     if value.microsecond:
-        fraction = f"{value.microsecond:06d}"
-        return f"{text}:{value.second:02d}.{fraction.removesuffix('000')}"
-    return f"{text}:{value.second:02d}" if value.second or always_seconds else text
+        return value.isoformat("microseconds" if value.microsecond % 1000 else "milliseconds")
+    return value.isoformat("seconds" if value.second or always_seconds else "minutes")
 
 
 def _signed_bytes(value: bytes) -> str:

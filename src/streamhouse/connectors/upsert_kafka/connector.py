@@ -18,7 +18,7 @@ from streamhouse.connectors.kafka.options import (
 )
 from streamhouse.connectors.kafka.producing import last_of_keys
 from streamhouse.connectors.kafka.records import RecordLayout
-from streamhouse.connectors.specs import SinkSpec, SourceSpec
+from streamhouse.connectors.specs import SourceSpec, TableSpec
 from streamhouse.errors import OptionError
 from streamhouse.options import check_known
 from streamhouse.source import ROW_KIND
@@ -45,7 +45,7 @@ class _UpsertKafka(KafkaConnector):
     upserts = True
 
     def layout(
-        self, options: Mapping[str, str], table: TableInfo | SourceSpec | SinkSpec, where: str
+        self, options: Mapping[str, str], table: TableInfo | TableSpec, where: str
     ) -> tuple[KafkaOptions, RecordLayout]:
         """The options with the primary key as the key's fields, and the columns."""
         if not table.primary_key:

@@ -74,46 +74,34 @@ class Registry(Framing):
             request.add_header("Authorization", f"Basic {coded}")
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-                return _answer(response.read(), "schema" if body is None else "id")
+                answered: bytes = response.read()
         except urllib.error.HTTPError as error:
             text = error.read().decode(errors="replace")[:200]
             error.close()
-            if body is None and error.code == 404 and _misses_schema(text):
+            found = _object(text)
+            # For an unknown path, the code in the answer is 404, too.
+            is_known = found is not None and found.get("error_code") != HTTPStatus.NOT_FOUND
+            if body is None and error.code == 404 and is_known:
                 raise ValueError(f"the schema registry does not have its schema: {text}") from None
             raise ConnectError(f"schema registry {self._url}{path}: {error.code} {text}") from None
-        except _NotARegistry as error:
-            raise ConnectError(
-                f"{self._url}{path} does not answer as a schema registry does: {error}; check the "
-                "'url'"
-            ) from None
         except (urllib.error.URLError, TimeoutError, OSError) as error:
             raise ConnectError(f"schema registry {self._url}: {error}; check the 'url'") from None
+        answer = _object(answered)
+        if answer is None or ("schema" if body is None else "id") not in answer:
+            raise ConnectError(
+                f"{self._url}{path} does not answer as a schema registry does: "
+                f"{answered[:60].decode(errors='replace')!r}; check the 'url'"
+            )
+        return answer
 
 
-class _NotARegistry(Exception):
-    """An answer that is none of a schema registry."""
-
-
-def _answer(data: bytes, key: str) -> dict[str, Any]:
-    """The JSON object of an answer, which must have this key."""
+def _object(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object of an answer; None for that of a server that is no registry."""
     try:
-        answer = json.loads(data)
+        found = json.loads(text)
     except ValueError:
-        answer = None
-    if not isinstance(answer, dict) or key not in answer:
-        raise _NotARegistry(repr(data[:60].decode(errors="replace")))
-    return answer
-
-
-def _misses_schema(answer: str) -> bool:
-    """Whether the registry does not have a schema; for unknown paths the code of the error is 404,
-    and other servers do not answer with a JSON object.
-    """
-    try:
-        found = json.loads(answer)
-    except ValueError:
-        return False
-    return isinstance(found, dict) and found.get("error_code") != HTTPStatus.NOT_FOUND
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _without_uuids(schema: Any) -> Any:

@@ -22,7 +22,7 @@ from streamhouse.formats.json.exact import (
     parse_exactly,
 )
 from streamhouse.options import OptionValues, choice, options_of, table_of
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, with_kinds
 
 Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
 """The rows of a record, as row kind and object; `ValueError` for a record of another shape."""
@@ -45,11 +45,10 @@ _STATEMENTS = (
 
 
 def _inserts(value: Any) -> list[tuple[str, Any]]:
-    rows = value if isinstance(value, list) else [value]
+    rows = [row for row in (value if isinstance(value, list) else [value]) if row is not None]
     for row in rows:
-        if row is not None:
-            check_object(row)
-    return [("+I", row) for row in rows if row is not None]
+        check_object(row)
+    return [("+I", row) for row in rows]
 
 
 def check_object(value: Any) -> None:
@@ -168,9 +167,7 @@ class ChangelogEncoder:
         self._written = written
 
     def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
-        kinds = ["+I"] * rows.num_rows
-        if ROW_KIND in rows.schema.names:
-            kinds = rows.column(ROW_KIND).to_pylist()
+        kinds = with_kinds(rows).column(ROW_KIND).to_pylist()
         objects = map(orjson.Fragment, self._objects.encode(rows).to_pylist())
         records = [
             orjson.dumps(self._written(kind in _ADDED, record))

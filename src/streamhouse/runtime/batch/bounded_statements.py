@@ -260,7 +260,7 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
                 yield columns.cast(schema)
 
     def write() -> WrittenBatch:
-        writer = sink.writer(query_id, 0, query_id[:12])
+        writer = sink.writer(query_id, 0, query_id[8:20])
         try:
             with progress() as bar, closing(read(bar)) as batches:
                 for batch in batches:
@@ -272,6 +272,10 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
     if sink.insert is not None:
         with progress() as bar, closing(read(bar)) as batches:
             sink.insert(query_id, batches)
-    else:
-        sink.committer(query_id).commit(write, lambda: None)
+        return count
+    committer = sink.committer(query_id)
+    try:
+        committer.commit(write, lambda: None)
+    finally:
+        committer.forget()
     return count

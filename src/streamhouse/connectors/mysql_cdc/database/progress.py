@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from streamhouse.connectors.json_records import Names, from_json, to_json
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
 from streamhouse.mysql.position import BinlogPosition, BinlogState, KeyJson
 from streamhouse.mysql.table import Size, TableDefinition
 from streamhouse.source import Offset

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 import pymysql
 
 from streamhouse.connectors.base import SharingSource
+from streamhouse.connectors.json_records import from_json
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.dump import (
     BinlogDump,
@@ -24,7 +25,6 @@ from streamhouse.connectors.mysql_cdc.binlog.dump import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
-from streamhouse.connectors.mysql_cdc.json_records import from_json
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.errors import DataLossError, StreamhouseError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
+from streamhouse.connectors.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import segments
 from streamhouse.machine import machine
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogState

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.formats.protobuf_fields import Fields, contents, numbers, parsed_fields, varint
+from streamhouse.formats.protobuf_fields import Fields, parsed_fields, varint
 
 # Protobuf field numbers and compression codecs of ORC's specification.
 _FOOTER_LENGTH, _COMPRESSION = 1, 2
@@ -38,12 +38,12 @@ def writer_zone(file: Any) -> str | None:
     footer = _message(
         _uncompressed(_read(file, footer_at, _number(postscript, _FOOTER_LENGTH)), codec)
     )
-    for entry in contents(footer, _STRIPES):
+    for entry in footer[_STRIPES]:
         stripe = _message(entry)
         at = sum(_number(stripe, field) for field in (_OFFSET, _INDEX_LENGTH, _DATA_LENGTH))
         packed = _read(file, at, _number(stripe, _STRIPE_FOOTER_LENGTH))
-        (zone,) = contents(_message(_uncompressed(packed, codec)), _WRITER_ZONE) or [b""]
-        return zone.decode()
+        (zone,) = _message(_uncompressed(packed, codec))[_WRITER_ZONE] or [b""]
+        return bytes(zone).decode()
     return None
 
 
@@ -53,13 +53,13 @@ def _read(file: Any, at: int, size: int) -> bytes:
 
 
 def _number(message: Fields, field: int) -> int:
-    return (numbers(message, field) or [0])[-1]
+    return ([value for value in message[field] if isinstance(value, int)] or [0])[-1]
 
 
 def _message(data: bytes) -> Fields:
     try:
         return parsed_fields(data)
-    except ValueError:
+    except (ValueError, TypeError):
         raise StreamhouseError("a file that is read as ORC is not an ORC file") from None
 
 
