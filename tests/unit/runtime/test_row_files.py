@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_protocol import (
     LARGE_BYTES,
     RowFiles,
     TaskAttempt,
-    TaskInput,
     message_of,
     results,
 )

@@ -18,7 +18,7 @@ from streamhouse.runtime.streaming import batch_planner as planning
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks import task_run as tasks_of
 from streamhouse.runtime.streaming.tasks.task import run
-from streamhouse.runtime.streaming.tasks.task_protocol import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
 from streamhouse.sql.plan import LookupJoin, LookupRetry, TableInfo
 

@@ -21,7 +21,8 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle import blocks
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
 from streamhouse.runtime.streaming.tasks import worker_resources
-from streamhouse.runtime.streaming.tasks.task_protocol import RESULT, SplitsInput
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_protocol import RESULT
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, OutputRows, StreamQuery, StreamScan, TableInfo
 

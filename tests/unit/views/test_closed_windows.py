@@ -32,7 +32,7 @@ from streamhouse.runtime.session.show_statements import table_text
 from streamhouse.runtime.state.batch_logs import note
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
-from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.late_changes import COLUMNS
 from streamhouse.runtime.views.planner import OPEN_SINCE, ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec

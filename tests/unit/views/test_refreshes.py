@@ -9,7 +9,7 @@ import pytest
 from tests.unit.views.view_session import ViewSession
 
 from streamhouse.runtime.state import batch_logs
-from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views import task as refresh_task
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.refresh import refresh

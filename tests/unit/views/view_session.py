@@ -21,7 +21,7 @@ from streamhouse.runtime.execute import execute
 from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.result_view import KeptResult, kept_result, kept_spec
-from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.build import build
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner

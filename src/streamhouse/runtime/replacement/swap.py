@@ -20,7 +20,7 @@ from streamhouse.runtime.session.materialized_views import DefinedView
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import unregister_checkpoints
-from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.incremental import Changes, keeps_updates
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner

@@ -33,7 +33,8 @@ from streamhouse.runtime.state.batch_logs import next_batch, next_time
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions, reported_loaded
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE, skips_shuffle
-from streamhouse.runtime.streaming.tasks.task_protocol import RowFiles, SplitsInput
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_protocol import RowFiles
 from streamhouse.runtime.streaming.watermark import before_batch
 from streamhouse.source import Lag, Offset
 

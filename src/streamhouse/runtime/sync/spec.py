@@ -8,7 +8,7 @@ from typing import ClassVar
 from streamhouse.connectors.mysql_cdc.database.part_reader import TablePart, key_group_count
 from streamhouse.mysql.position import position_of
 from streamhouse.mysql.table import Server
-from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.source import Offset
 

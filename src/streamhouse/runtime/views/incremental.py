@@ -36,7 +36,7 @@ from streamhouse.operators.trees.incremental import (
 from streamhouse.operators.trees.view_changes import bag_changes, view_changes
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import producer
-from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.inputs import MEMORY, NICENESS, opened_alone
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key

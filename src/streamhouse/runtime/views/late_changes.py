@@ -24,7 +24,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.conditions import Filter, keys_filter
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.query_operator import conformed
-from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.net_change import check_known, known_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key

@@ -22,7 +22,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.state.batch_logs import next_batch, next_time, noted
-from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.staged.planning import STAGED, inputs_of, task_count, tasks_of
 from streamhouse.runtime.views.watermarks import Watermarks

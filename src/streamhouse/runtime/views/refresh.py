@@ -10,7 +10,7 @@ from streamhouse.errors import SqlError, StreamhouseError
 from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
-from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planned import check_view, view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec

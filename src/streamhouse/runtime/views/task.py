@@ -24,12 +24,8 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.object_store.store_retries import retried_task
 from streamhouse.runtime.query_operator import conformed
-from streamhouse.runtime.streaming.tasks.task_protocol import (
-    TaskAttempt,
-    TaskInput,
-    results,
-    written,
-)
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task_protocol import TaskAttempt, results, written
 from streamhouse.runtime.views.incremental import (
     Changes,
     IncrementalView,

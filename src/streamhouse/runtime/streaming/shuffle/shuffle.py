@@ -26,12 +26,8 @@ from streamhouse.runtime.streaming.shuffle.blocks import (
 from streamhouse.runtime.streaming.spark_data_source import RESULT_TYPE
 from streamhouse.runtime.streaming.tasks import task as whole_task
 from streamhouse.runtime.streaming.tasks.task import Steps, current_rows_last
-from streamhouse.runtime.streaming.tasks.task_protocol import (
-    RowFiles,
-    SplitsInput,
-    from_ipc,
-    to_ipc,
-)
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_protocol import RowFiles, from_ipc, to_ipc
 from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun, chunks
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of

@@ -11,7 +11,7 @@ from streamhouse.arrow_batches import LAST, last_positions
 from streamhouse.connectors.base import Message
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.tasks.task_protocol import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
 from streamhouse.source import ROW_KIND

@@ -10,7 +10,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,7 +23,7 @@ from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.machine import machine
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.streaming.spark_data_source import RESULT_TYPE
-from streamhouse.source import Offset
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 
 LARGE_BYTES = 256 << 10
 """Rows of this size and more go to the driver in a file, or compressed."""
@@ -62,43 +62,6 @@ class RowFiles:
                 path.unlink()
             return None
         return path
-
-
-@dataclass(frozen=True)
-class TaskInput:
-    """The batch of a task, from the offset `start` to `end`; `index`: of the task in the batch."""
-
-    index: int
-    start: Offset = field(repr=False)
-    end: Offset
-
-    @property
-    def batch(self) -> int:
-        """The number of the batch."""
-        return int(self.end["batch"])
-
-    @property
-    def now_ms(self) -> int:
-        """The time of the batch (epoch ms)."""
-        return int(self.end["now"])
-
-
-@dataclass(frozen=True)
-class SplitsInput(TaskInput):
-    """What a task of a continuous query reads, and with `due` it retries the due pending rows.
-
-    `splits`, some of `Source.partitions`, are read in chunks. If several tasks share the splits,
-    this one takes every `shares`-th chunk, beginning with number `share`, and the others take the
-    rest. `shuffled`: other tasks join the rows than those that read them. `files` are for rows that
-    it sends to the driver.
-    """
-
-    splits: tuple[Any, ...] = field(repr=False)
-    due: bool
-    share: int = 0
-    shares: int = 1
-    shuffled: bool = False
-    files: RowFiles | None = None
 
 
 @dataclass(frozen=True)

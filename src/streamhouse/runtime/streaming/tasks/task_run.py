@@ -13,12 +13,8 @@ from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.tasks.task_protocol import (
-    SplitsInput,
-    TaskAttempt,
-    results,
-    written,
-)
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_protocol import TaskAttempt, results, written
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
 from streamhouse.runtime.streaming.watermark import latest, watermark_before
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.operators.trees.stages import StagedTree
-from streamhouse.runtime.streaming.tasks.task_protocol import TaskInput
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.incremental import LARGE_CHANGE, extent, is_committed
 from streamhouse.runtime.views.inputs import Splits, ViewInputs
 from streamhouse.runtime.views.spec import ViewSpec
