@@ -10,8 +10,6 @@ from tests.integration.runtime.conftest import Dying, Shop
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.audit.audit import audit
 
-pytestmark = pytest.mark.usefixtures("in_threads")
-
 TABLES = """
 CREATE TABLE clicks (n INT, id INT, region INT, v DOUBLE, at AS PROCTIME()) WITH ('bucket' = '-1');
 CREATE TABLE orders (n INT, id INT, region INT, v DOUBLE, at AS PROCTIME(),
@@ -89,6 +87,7 @@ def people(seed: int, count: int) -> str:
     return f"INSERT INTO people VALUES {values};"
 
 
+@pytest.mark.usefixtures("in_threads")
 def test_what_is_shuffled_is_right_after_a_kill(shop: Shop, dying: Dying) -> None:
     start = TABLES + TARGETS + "INSERT INTO regions VALUES (1, 'north'), (3, 'south');"
     start += people(1, 60) + stream("clicks", 2, 0, 300) + stream("orders", 3, 0, 200)
@@ -118,6 +117,34 @@ def test_what_is_shuffled_is_right_after_a_kill(shop: Shop, dying: Dying) -> Non
     assert {row["region"]: row["n"] for row in shop.rows("bucket_last")} == wanted
 
 
+def test_spark_gives_each_task_its_own_buckets(shop: Shop) -> None:
+    """Also if one more task writes what the tasks have joined, in the order of the source."""
+    people = ", ".join(f"({n}, 'p{n}')" for n in range(100))
+    clicks = ", ".join(f"({n}, {n * 7 % 100})" for n in range(300))
+    tables = """
+        CREATE TABLE people (id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED)
+          WITH ('bucket' = '8');
+        CREATE TABLE clicks (n INT, id INT, at AS PROCTIME()) WITH ('bucket' = '-1');
+        CREATE TABLE in_order (n INT, name STRING) WITH ('bucket' = '-1');
+        CREATE TABLE newest (id INT, n INT, name STRING, PRIMARY KEY (id) NOT ENFORCED)
+          WITH ('bucket' = '2');
+    """
+    shop.do(f"{tables} INSERT INTO people VALUES {people}; INSERT INTO clicks VALUES {clicks};")
+    joined = "FROM clicks AS c LEFT JOIN people FOR SYSTEM_TIME AS OF c.at AS p ON c.id = p.id;"
+    shop.settle(f"""SET 'parallelism.default' = '4';
+        INSERT INTO in_order SELECT
+          /*+ LOOKUP('table'='p', {HINT}, 'output-mode'='ordered') */ c.n, p.name {joined}
+        INSERT INTO newest SELECT /*+ LOOKUP('table'='p', {HINT}) */ c.id, c.n, p.name {joined}
+    """)
+    names = [f"p{n * 7 % 100}" for n in range(300)]
+    batches = shop.warehouse.table("default.in_order").read(["n", "name"])
+    in_order = [(row["n"], row["name"]) for batch in batches for row in batch.to_pylist()]
+    assert in_order == list(enumerate(names))
+    newest = {row["id"]: (row["n"], row["name"]) for row in shop.rows("newest")}
+    assert newest == {n * 7 % 100: (n, names[n]) for n in range(300)}
+
+
+@pytest.mark.usefixtures("in_threads")
 def test_explain_explains_why(shop: Shop) -> None:
     shop.do(TABLES + TARGETS)
     query = QUERIES.replace(HINT, "'shuffle'='true'").split(";\n")[0]

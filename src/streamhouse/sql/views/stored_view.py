@@ -64,7 +64,7 @@ class StoredView:
         """The options that store the view."""
         return {
             QUERY: self.query,
-            FRESHNESS: f"{self.freshness_s:g}",
+            FRESHNESS: f"{self.freshness_s:.15g}",
             _UNIT: "SECOND",
             _MODE: "FULL" if self.full else "CONTINUOUS",
             STATUS: "SUSPENDED" if self.suspended else "ACTIVATED",

@@ -109,9 +109,9 @@ class ShuffledBatch:
         """The frame of `RESULT` rows for a frame of blocks."""
         partitioned = frame.repartitionById(join_task_count(self.spec), frame["task"])
         joined = partitioned.mapInArrow(self._join_own, RESULT_TYPE)
-        return (
-            joined.coalesce(1).mapInArrow(self.write, RESULT_TYPE) if self.spec.gathered else joined
-        )
+        if not self.spec.gathered:
+            return joined
+        return joined.repartition(1).mapInArrow(self.write, RESULT_TYPE)
 
     def _join_own(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
