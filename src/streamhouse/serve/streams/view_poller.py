@@ -1,6 +1,5 @@
 """Polls one table or view for changes in a thread of its own, while it has subscribers."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from streamhouse.errors import (
     is_panic,
 )
 from streamhouse.options import hide_secrets
+from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import (
@@ -32,7 +32,6 @@ from streamhouse.serve.streams.event import (
     row_count,
 )
 
-log = logging.getLogger("streamhouse.serve")
 RETRY_S = (0.1, 5.0)
 _POLL_S = 0.5
 """A poll ends after so long, even if a fast writer keeps adding snapshots."""
@@ -177,7 +176,7 @@ class ViewPoller:
         finally:
             self._stats.add(polls=1, poll_ms=1000 * (time.monotonic() - started))
         if self._error is not None:
-            log.info("%s can be read again", self._name)
+            LOGGER.info("%s can be read again", self._name)
             self._error = self._stats.error = None
         self._missing_since = None
         self._pause_s = self._settings.every_ms / 1000
@@ -190,7 +189,7 @@ class ViewPoller:
         self._pause_s = least if first else min(most, 2 * (self._pause_s or least))
         self._error = self._stats.error = hide_secrets(str(error))
         if first:
-            log.warning("%s cannot be read; retrying: %s", self._name, self._error)
+            LOGGER.warning("%s cannot be read; retrying: %s", self._name, self._error)
         # The feed's position is uncertain; a new feed resumes from the last result passed on.
         self._drop_feed()
         self._check_missing(error)
@@ -208,7 +207,7 @@ class ViewPoller:
         if remaining_s > 0:
             self._pause_s = min(remaining_s, self._pause_s or remaining_s)
             return
-        log.info("%s no longer exists; its streams end", self._name)
+        LOGGER.info("%s no longer exists; its streams end", self._name)
         self._seen = None
         self._on_missing()
 
@@ -225,7 +224,7 @@ class ViewPoller:
         except DataLossError as error:
             if self._seen is None:
                 raise
-            log.warning("%s: its subscribers get all rows again: %s", self._name, error)
+            LOGGER.warning("%s: its subscribers get all rows again: %s", self._name, error)
             self._restart()
 
     def _step(self) -> bool:
@@ -241,7 +240,7 @@ class ViewPoller:
             return False
         commit = seen.commit
         if feed.was_replaced(commit.snapshot, commit.time_ms, immediate=change is not None):
-            log.info(
+            LOGGER.info(
                 "%s was recreated or rolled back; its subscribers get all rows again", self._name
             )
             self._restart()
@@ -314,7 +313,7 @@ class ViewPoller:
         try:
             events = encode()
         except TooLargeError as error:
-            log.warning("%s; its subscribers must start again", error)
+            LOGGER.warning("%s; its subscribers must start again", error)
             events = None
         if events is not None and not full and not row_count(events):
             events = ()
