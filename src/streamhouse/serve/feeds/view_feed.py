@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded, warehouse_scanner
-from streamhouse.errors import TableError, TimeLimitError
+from streamhouse.errors import TimeLimitError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.table_identity import Identity
@@ -160,10 +160,7 @@ class ViewFeed(Feed):
         """The stored SQL text of the view; None if columns or rows of its source are selected."""
         if self._view.columns is not None or self._view.filter is not None:
             return None
-        view = self._resolver.view(tuple(self._view.source.split(".", 1)))
-        if view is None:
-            raise TableError(f"view '{self.identifier}' no longer exists")
-        return view.query
+        return self._resolver.stored_view(self._view.source).query
 
     def _planned(self) -> tuple[BoundedQuery, pa.Schema]:
         plan = planned(self._view, self._resolver)

@@ -41,20 +41,17 @@ _POLL_S = 0.5
 class StreamStats:
     """Statistics of the streams of the view `name`, present and past; thread-safe.
 
-    Current values: `subscribers`, `streams` (several if clients select columns), `snapshot` and
-    `error` (why polling fails now). `freshness_ms` is the age of the last change when it was ready
-    to be sent. The others are counters: `events` and `bytes` encoded (however many clients got
-    them), `rows` encoded in changes (an updated row counts once), `state_rows` encoded for initial
-    states, `overflows` (subscribers disconnected because they read too slowly), `polls`, `poll_ms`
-    (their total duration), and `failures` among them.
+    Current values: `subscribers` and `snapshot`. `freshness_ms` is the age of the last change when
+    it was ready to be sent. The others are counters: `events` and `bytes` encoded (however many
+    clients got them), `rows` encoded in changes (an updated row counts once), `state_rows` encoded
+    for initial states, `overflows` (subscribers disconnected because they read too slowly),
+    `polls`, `poll_ms` (their total duration), and `failures` among them.
     """
 
     name: str
     subscribers: int = 0
-    streams: int = 0
     snapshot: int | None = None
     freshness_ms: int | None = None
-    error: str | None = None
     events: int = 0
     rows: int = 0
     state_rows: int = 0
@@ -106,7 +103,7 @@ class ViewPoller:
         on_missing: Callable[[], None],
     ) -> None:
         self._stats = stats
-        self._error: str | None = None
+        self._failing = False
         self._name = name
         self._open_feed = open_feed
         self._settings = settings
@@ -175,9 +172,9 @@ class ViewPoller:
             return error
         finally:
             self._stats.add(polls=1, poll_ms=1000 * (time.monotonic() - started))
-        if self._error is not None:
+        if self._failing:
             LOGGER.info("%s can be read again", self._name)
-            self._error = self._stats.error = None
+            self._failing = False
         self._missing_since = None
         self._pause_s = self._settings.every_ms / 1000
         return None
@@ -185,11 +182,12 @@ class ViewPoller:
     def _failed(self, error: BaseException) -> None:
         self._stats.add(failures=1)
         least, most = RETRY_S
-        first = self._error is None
-        self._pause_s = least if first else min(most, 2 * (self._pause_s or least))
-        self._error = self._stats.error = hide_secrets(str(error))
-        if first:
-            LOGGER.warning("%s cannot be read; retrying: %s", self._name, self._error)
+        if self._failing:
+            self._pause_s = min(most, 2 * (self._pause_s or least))
+        else:
+            self._pause_s, self._failing = least, True
+            text = hide_secrets(str(error))
+            LOGGER.warning("%s cannot be read; retrying: %s", self._name, text)
         # The feed's position is uncertain; a new feed resumes from the last result passed on.
         self._drop_feed()
         self._check_missing(error)
