@@ -120,8 +120,6 @@ class ViewPoller:
         self._stopping = threading.Event()
         self._encoder = StreamEncoder(name, settings, self._stopping.is_set)
         self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
-
-    def start(self) -> None:
         self._thread.start()
 
     def poll_now(self) -> Future[BaseException | None]:
