@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from inspect import Parameter
@@ -14,6 +15,7 @@ import typer
 from streamhouse.durable_files import replace_text
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import table_of
+from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.secret_references import resolve_secrets
 
 if TYPE_CHECKING:
@@ -154,9 +156,9 @@ def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, 
     return named_options(resolved, "--option")
 
 
-def is_local(warehouse: str) -> bool:
-    """Whether the warehouse is a directory on this machine."""
-    return "://" not in warehouse or warehouse.startswith("file:")
+def absolute(warehouse: str) -> str:
+    """The warehouse, by its absolute path if it is a directory on this machine."""
+    return os.path.abspath(local_path(warehouse)) if is_local(warehouse) else warehouse
 
 
 def check_warehouse(catalog: Mapping[str, str]) -> None:
@@ -164,8 +166,6 @@ def check_warehouse(catalog: Mapping[str, str]) -> None:
 
     `catalog` has the catalog's options. Within 10 seconds.
     """
-    from streamhouse.paimon.storage.files import local_path
-
     warehouse = catalog["warehouse"]
     if not is_local(warehouse):
         check_store(catalog)

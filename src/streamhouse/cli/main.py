@@ -5,8 +5,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -15,24 +14,16 @@ import typer
 from streamhouse.cli.errors import report, report_errors
 from streamhouse.options import table_of
 
-
-@dataclass(frozen=True)
-class Command:
-    """A subcommand: its module in `cli.commands`, and its line in `streamhouse --help`."""
-
-    module: str
-    help: str
-
-    def load(self) -> Callable[..., Any] | typer.Typer:
-        """Import the module and return its function, or group of subcommands, of the same name."""
-        module = import_module(f"streamhouse.cli.commands.{self.module}")
-        function: Callable[..., Any] | typer.Typer = getattr(module, self.module.rpartition(".")[2])
-        return function
+COMMANDS: Mapping[str, Mapping[str, str]] = table_of(__package__, "commands.toml")
+"""The `module` of each subcommand in `cli.commands`, and its line in the `help` of all."""
 
 
-COMMANDS = {
-    name: Command(**entry) for name, entry in table_of(__package__, "commands.toml").items()
-}
+def _load(name: str) -> Callable[..., Any] | typer.Typer:
+    """Import a subcommand's module; returns its function, or group, of the module's name."""
+    module = COMMANDS[name]["module"]
+    loaded = import_module(f"streamhouse.cli.commands.{module}")
+    function: Callable[..., Any] | typer.Typer = getattr(loaded, module.rpartition(".")[2])
+    return function
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:
@@ -50,12 +41,12 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_globals)
     for name, command in COMMANDS.items():
-        loaded = command.load() if name == requested else None
+        loaded = _load(name) if name == requested else None
         if isinstance(loaded, typer.Typer):
             app.add_typer(loaded, name=name)
             continue
         function = _unloaded if loaded is None else report_errors(loaded)
-        app.command(name, help=_help(function) if name == requested else command.help)(function)
+        app.command(name, help=_help(function) if name == requested else command["help"])(function)
     return app
 
 

@@ -1,6 +1,5 @@
 """Error responses: an HTTP status and the body `{"error": {"code": …, "message": …}}`."""
 
-import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from streamhouse import errors
 from streamhouse.options import hide_secrets, table_of
+from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.formats.cells import printable
 
 CODES: Mapping[str, tuple[int, str]] = table_of(__package__, "error_codes.toml")
@@ -36,7 +36,6 @@ _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (errors.PipelineError, "conflict"),
     (errors.StreamhouseError, "failed"),
 )
-_log = logging.getLogger("streamhouse.serve")
 
 
 class Problem(Exception):
@@ -98,7 +97,7 @@ def install(app: FastAPI, warehouse: str) -> None:
         problem = problem_of(error, warehouse)
         if problem.code == "failed":
             path = printable(connection.scope["path"])
-            _log.error("%s failed: %s", path, hide_secrets(str(error)))
+            LOGGER.error("%s failed: %s", path, hide_secrets(str(error)))
         return problem.response()
 
     invalid = (RequestValidationError, WebSocketRequestValidationError)

@@ -28,9 +28,6 @@ OnRows: TypeAlias = Callable[[int], None]
 """Callback with the number of rows read since the last call; it may raise to stop the reading."""
 
 
-Rows: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
-
-
 _TRIES = 5
 """How many attempts there are if the snapshot expires while it is read."""
 
@@ -86,7 +83,7 @@ class Extract:
         self.state = f"{self._plan.sql if self._plan else ''}\n{pins.stamp}"
 
     @contextlib.contextmanager
-    def open(self, on_rows: OnRows) -> Iterator[Rows]:
+    def open(self, on_rows: OnRows) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
         """Start the reading: sorted by DuckDB, which spills to disk, or by the query of a view."""
         source, plan = self._source, self._plan
         if plan is None:
@@ -176,7 +173,13 @@ class Exporter:
         self._stopped = stopped
         self._state: str | None = None
         self.path = folder / f"{name}.{format.value}"
-        _make_folder(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise OptionError(
+                f"'{folder}' cannot be a folder, since a file is in its place; choose another "
+                "folder"
+            ) from None
 
     def write(self, progress: ProgressLine) -> ExportedFile | None:
         """Replace the file with the current rows; None if it has them already.
@@ -226,12 +229,3 @@ class Exporter:
             size = out.tell()
         seconds = time.monotonic() - began
         return ExportedFile(self.path, extract.snapshot, count, size, seconds)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise OptionError(
-            f"'{folder}' cannot be a folder, since a file is in its place; choose another folder"
-        ) from None

@@ -190,7 +190,7 @@ def test_slots_for_computations_are_fair_and_cancelled_waits_leave_nothing() -> 
         given_up.set()
         while queue.waiting == len(jobs):
             await asyncio.sleep(0.01)
-        held.release()
+        held.close()
         while any(thread.is_alive() for thread in threads) or queue.running:
             await asyncio.sleep(0.01)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 
 import pytest
 from tests.waiting import DEADLINE_S
 
-from streamhouse.serve.admission.fair_queue import FairQueue, Slot
+from streamhouse.serve.admission.fair_queue import FairQueue
 from streamhouse.serve.errors import Problem
 
 
@@ -26,7 +27,7 @@ class Requests:
     def __init__(self, queue: FairQueue) -> None:
         self.queue = queue
         self.order: list[str] = []
-        self.slots: list[Slot] = []
+        self.slots: list[ExitStack] = []
 
     async def request_slot(self, client: str, seconds: float = DEADLINE_S) -> asyncio.Task[None]:
         async def take() -> None:
@@ -39,7 +40,7 @@ class Requests:
 
     async def end_all(self) -> None:
         while self.slots:
-            self.slots.pop(0).release()
+            self.slots.pop(0).close()
             await settled()
 
 
@@ -75,7 +76,7 @@ def test_next_slot_goes_to_the_client_with_the_fewest() -> None:
         for _ in range(5):
             await requests.request_slot("greedy")
         await requests.request_slot("modest")
-        requests.slots[0].release()
+        requests.slots[0].close()
         await settled()
         assert requests.order == ["greedy"] * 3 + ["modest"]
 
@@ -121,8 +122,8 @@ def test_wait_timeout() -> None:
         with pytest.raises(Problem, match="no slot was free within 0.01 s"):
             await queue.acquire("b", 0.01)
         assert queue.waiting == 0
-        slot.release()
-        slot.release()
+        slot.close()
+        slot.close()
         assert queue.running == 0 and queue.has_free_slot("b")
 
     run(work)
@@ -138,7 +139,7 @@ def test_cancelled_request_frees_its_slot() -> None:
         assert requests.queue.waiting == 2
         # One is cancelled at the point in time at which it gets its slot, the other just before.
         third.cancel()
-        requests.slots.pop().release()
+        requests.slots.pop().close()
         second.cancel()
         await settled()
         assert second.cancelled() and third.cancelled()

@@ -15,7 +15,7 @@ from streamhouse.errors import SqlError
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.view_feed import ViewFeed
-from streamhouse.serve.views.served_view import ServedView, WarehouseTables
+from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
 
 TOP = "SELECT country, orders * 2 AS twice FROM `shop`.`sales` WHERE orders > 1"
@@ -46,7 +46,7 @@ def shop_with_views(shop: Any) -> Any:
 @pytest.fixture
 def feed(shop_with_views: Any) -> Iterator[ViewFeed]:
     warehouse = shop_with_views.warehouse
-    made = ViewFeed(warehouse, "shop.big", WarehouseTables(warehouse))
+    made = ViewFeed(warehouse, ServedView("shop.big", "shop.big"))
     yield made
     made.close()
 
@@ -69,7 +69,7 @@ def test_rows_then_changes(shop_with_views: Any, feed: ViewFeed) -> None:
 def test_view_of_views_and_tables(shop_with_views: Any) -> None:
     warehouse = shop_with_views.warehouse
     shop_with_views.write("shop.sales", ("Peru", 2, 1.0))
-    feed = ViewFeed(warehouse, "shop.pairs", WarehouseTables(warehouse))
+    feed = ViewFeed(warehouse, ServedView("shop.pairs", "shop.pairs"))
     assert taken(feed.poll()) == [("+I", "Peru", "Peru")]
     feed.close()
 
@@ -91,7 +91,7 @@ def test_redefined_view(shop_with_views: Any, feed: ViewFeed) -> None:
 def test_a_view_with_a_column_named_rowkind_is_drawn(shop_with_views: Any) -> None:
     shop, warehouse = shop_with_views, shop_with_views.warehouse
     keep(warehouse, "kinds", "SELECT country AS rowkind, orders FROM shop.sales", "rowkind", "n")
-    feed = ViewFeed(warehouse, "shop.kinds", WarehouseTables(warehouse))
+    feed = ViewFeed(warehouse, ServedView("shop.kinds", "shop.kinds"))
     view = TableView(feed)
     for orders in (2, 3):
         shop.write("shop.sales", ("Peru", orders, 1.0))

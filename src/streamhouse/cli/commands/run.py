@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,9 +13,9 @@ import typer
 from streamhouse.cli.errors import INTERRUPTED, StopSignal, explain, on_failure
 from streamhouse.cli.flags import (
     DEFAULT_MASTER,
+    absolute,
     catalog_options,
     check_store,
-    is_local,
     script_variables,
     spark_options,
     with_flags,
@@ -67,7 +66,7 @@ def run(
     """
     output = JsonOutput() if as_json else TextOutput()
     scripts = read_scripts(file, script_variables(variables))
-    catalog = None if warehouse is None else catalog_options(_absolute(warehouse), option)
+    catalog = None if warehouse is None else catalog_options(absolute(warehouse), option)
     if catalog is not None:
         check_store(catalog)
     spark = spark_options(master, conf, verbose)
@@ -169,11 +168,3 @@ def _run(
             script.run(statements, origins)
     finally:
         end_session()
-
-
-def _absolute(warehouse: str) -> str:
-    if not is_local(warehouse):
-        return warehouse
-    from streamhouse.paimon.storage.files import local_path
-
-    return os.path.abspath(local_path(warehouse))

@@ -9,15 +9,10 @@ from contextlib import closing
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
-from streamhouse.cli.flags import (
-    DEFAULT_WAREHOUSE,
-    TextFormat,
-    is_local,
-    open_warehouse,
-    with_flags,
-)
+from streamhouse.cli.flags import DEFAULT_WAREHOUSE, TextFormat, open_warehouse, with_flags
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms
+from streamhouse.paimon.storage.files import is_local
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse

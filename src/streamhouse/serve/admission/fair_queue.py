@@ -1,16 +1,14 @@
 """Concurrency and rate limits that are fair between clients, and what waits for their slots."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
-import contextlib
 import math
 import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TypeVar
 
 from starlette.requests import HTTPConnection
@@ -31,27 +29,6 @@ FIRST_WAIT_S = 10.0
 _FOREVER_S = 1e9
 _CANCEL_INTERVAL_S = 0.1
 T = TypeVar("T")
-
-
-class Slot:
-    """A slot of a queue, held until `release` or the end of the `with`."""
-
-    def __init__(self, queue: FairQueue, client: str) -> None:
-        self._queue: FairQueue | None = queue
-        self._client = client
-        self._began = time.monotonic()
-
-    def __enter__(self) -> Slot:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def release(self) -> None:
-        """Release the slot; a second call does nothing."""
-        queue, self._queue = self._queue, None
-        if queue is not None:
-            queue.release(self._client, time.monotonic() - self._began)
 
 
 class FairQueue:
@@ -87,11 +64,14 @@ class FairQueue:
         """Whether the client would get a slot at once."""
         return self._free > 0 and self._may_run(client) and self._next() is None
 
-    async def acquire(self, client: str, seconds: float) -> Slot:
-        """Wait for a slot; `Problem` busy if the queue is full, or none is free in `seconds`."""
+    async def acquire(self, client: str, seconds: float) -> ExitStack:
+        """Wait for a slot, which is held until the returned stack is closed.
+
+        Raises `Problem` busy if the queue is full, or no slot is free within `seconds`.
+        """
         if self.has_free_slot(client):
             self._count(client)
-            return Slot(self, client)
+            return self._held(client)
         self._make_room(client)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(waiter)
@@ -103,11 +83,16 @@ class FairQueue:
             if isinstance(error, TimeoutError):
                 raise self._busy(f"no slot was free within {seconds:g} s") from None
             raise
-        return Slot(self, client)
+        return self._held(client)
 
-    def release(self, client: str, seconds: float) -> None:
-        """Release a slot of the client, which held it for so many seconds."""
-        self._seconds += _WEIGHT * (seconds - self._seconds)
+    def _held(self, client: str) -> ExitStack:
+        slot = ExitStack()
+        slot.callback(self._release, client, time.monotonic())
+        return slot
+
+    def _release(self, client: str, acquired_at: float) -> None:
+        held_s = time.monotonic() - acquired_at
+        self._seconds += _WEIGHT * (held_s - self._seconds)
         self._free_slot(client)
 
     def _count(self, client: str) -> None:
@@ -257,7 +242,7 @@ class ViewComputations:
         self.short, self.long = short, long
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    @contextlib.contextmanager
+    @contextmanager
     def slot(
         self, queue: FairQueue, client: str, cancelled: threading.Event, first: bool
     ) -> Iterator[None]:
@@ -279,8 +264,8 @@ class ViewComputations:
         try:
             yield
         finally:
-            with contextlib.suppress(RuntimeError):  # The loop has been closed.
-                loop.call_soon_threadsafe(slot.release)
+            with suppress(RuntimeError):  # The loop has been closed.
+                loop.call_soon_threadsafe(slot.close)
 
 
 class WarehouseThreads:
@@ -304,11 +289,11 @@ class WarehouseThreads:
         try:
             future = asyncio.get_running_loop().run_in_executor(self._executor, function)
         except BaseException:
-            slot.release()
+            slot.close()
             raise
 
         def ended(done: asyncio.Future[T]) -> None:
-            slot.release()
+            slot.close()
             if not done.cancelled():
                 done.exception()  # marks it as retrieved if the caller was cancelled
 

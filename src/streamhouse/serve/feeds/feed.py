@@ -33,12 +33,6 @@ class FeedMemory:
         self._lock = threading.Lock()
         self._bytes_by_feed: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
 
-    @property
-    def used_bytes(self) -> int:
-        """The bytes kept now."""
-        with self._lock:
-            return sum(self._bytes_by_feed.values())
-
     def collect(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str) -> pa.Table:
         """Collect batches of the table `name`; `TooLargeError` if they alone exceed the limit."""
         collected, size = [], 0

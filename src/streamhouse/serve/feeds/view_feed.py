@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded, warehouse_scanner
-from streamhouse.errors import TableError, TimeLimitError
+from streamhouse.errors import TimeLimitError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.table_identity import Identity
@@ -21,14 +21,12 @@ from streamhouse.serve.queries.pinned_tables import full_name, is_data
 from streamhouse.serve.views.served_view import (
     ServedView,
     WarehouseTables,
-    definition,
     hide_definition_errors,
+    planned,
     table_of,
 )
 from streamhouse.serve.views.shown_table import ShownTable
-from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery, Resolver
-from streamhouse.sql.syntax import Query, TextPosition
+from streamhouse.sql.plan import BoundedQuery
 
 _DEFINITION_EVERY_S = 1.0
 
@@ -38,24 +36,18 @@ class ViewFeed(Feed):
 
     A view has no key, so whole rows are compared: removed rows are -D, added rows +I; `primary_key`
     is all columns. The `snapshot` of a change is that of the view's table; of several tables the
-    sum of theirs, which increases with each commit. With a `query`, the feed runs that query
-    instead, under the name `identifier`. The constructor and `poll` raise `TableError` or
-    `SqlError` if the view, or a table that it reads, is missing.
+    sum of theirs, which increases with each commit. The source of a served view that selects
+    columns or rows may also be a table. The constructor and `poll` raise `TableError` or `SqlError`
+    if the view, or a table that it reads, is missing.
     """
 
-    def __init__(
-        self,
-        warehouse: Warehouse,
-        identifier: str,
-        resolver: Resolver,
-        query: str | None = None,
-    ) -> None:
+    def __init__(self, warehouse: Warehouse, view: ServedView) -> None:
+        super().__init__(view.name)
         self._warehouse = warehouse
-        self._resolver = resolver
-        self._query = query
+        self._view = view
+        self._resolver = WarehouseTables(warehouse)
         self._cancelled = threading.Event()
         self._short = True
-        super().__init__(identifier)
         self._snapshots: tuple[int | None, ...] | None = None
         self._identities: dict[str, Identity] = {}
         self._times: dict[str, tuple[int, int]] = {}
@@ -165,18 +157,13 @@ class ViewFeed(Feed):
         return {name: self._warehouse.table(name) for name in dict.fromkeys(names)}
 
     def _definition(self) -> str | None:
-        """The SQL text of the view; None if the feed runs a `query` of its own."""
-        if self._query is not None:
+        """The stored SQL text of the view; None if columns or rows of its source are selected."""
+        if self._view.columns is not None or self._view.filter is not None:
             return None
-        view = self._resolver.view(tuple(self.identifier.split(".", 1)))
-        if view is None:
-            raise TableError(f"view '{self.identifier}' no longer exists")
-        return view.query
+        return self._resolver.stored_view(self._view.source).query
 
     def _planned(self) -> tuple[BoundedQuery, pa.Schema]:
-        name = ".".join(f"`{part}`" for part in self.identifier.split(".", 1))
-        query = self._query if self._query is not None else f"SELECT * FROM {name}"
-        plan = analyze_bounded(Query(query, TextPosition(1, 1)), self._resolver)
+        plan = planned(self._view, self._resolver)
         scanner = warehouse_scanner(self._warehouse)
         empty = run_bounded(plan, lambda scan: (scanner(scan)[0], lambda: iter(())))
         fields = [field.with_nullable(True) for field in empty.schema]
@@ -201,19 +188,15 @@ def open_served_view(
 
 def open_sql_view(warehouse: Warehouse, name: str) -> ViewFeed | None:
     """Open the feed of the view `database.view`; None if there is no view of that name."""
-    tables = WarehouseTables(warehouse)
-    if tables.view(tuple(name.split(".", 1))) is None:
+    if WarehouseTables(warehouse).view(tuple(name.split(".", 1))) is None:
         return None
-    return ViewFeed(warehouse, name, tables)
+    return ViewFeed(warehouse, ServedView(name, name))
 
 
 def _open(warehouse: Warehouse, view: ServedView) -> Feed:
     table = table_of(warehouse, view.source)
     if table is not None and view.filter is None:
         return TableFeed(warehouse, view.source, view.columns)
-    tables = WarehouseTables(warehouse)
-    if table is None and view.filter is None and view.columns is None:
-        return ViewFeed(warehouse, view.source, tables)
     if table is not None and view.columns is None and ShownTable(table).leaves_out:
         view = replace(view, columns=ShownTable(table).names)
-    return ViewFeed(warehouse, view.name, tables, definition(view))
+    return ViewFeed(warehouse, view)

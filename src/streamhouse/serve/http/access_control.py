@@ -103,7 +103,6 @@ def may(act: str) -> Callable[..., Awaitable[Scope]]:
 Allowed = Annotated[Scope, Depends(allowed)]
 MayRead = Annotated[Scope, Depends(may(READ))]
 MayQuery = Annotated[Scope, Depends(may(SQL))]
-MayRun = Annotated[Scope, Depends(may(RUN))]
 
 
 def subprotocol(connection: HTTPConnection) -> str | None:

@@ -51,9 +51,9 @@ def create_app(settings: ServerSettings) -> FastAPI:
 
     `settings`; `views`, the `ViewCatalog`; `hub`, the change streams; `request_queues`, in which
     requests wait; `threads`, which read the warehouse by the queue for small reads; `unsent`, the
-    responses being sent; `folder`, where their temporary files are; `health`, for probes;
-    `queries`, which runs reads and SELECTs; `statuses` and `runner`, those of pipelines and
-    their processes; `scripts`, which plans them; `metrics`; `streams`, the number of open ones.
+    responses being sent; `health`, for probes; `queries`, which runs reads and SELECTs; `statuses`
+    and `runner`, those of pipelines and their processes; `scripts`, which plans them; `metrics`;
+    `streams`, the number of open ones.
     """
     app = FastAPI(
         title="Streamhouse",
@@ -110,7 +110,6 @@ def create_app(settings: ServerSettings) -> FastAPI:
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     with work_folder("streamhouse-serve-") as folder:
-        app.state.folder = folder
         app.state.queries.folder = folder
         app.state.request_queues.views.loop = asyncio.get_running_loop()
         try:

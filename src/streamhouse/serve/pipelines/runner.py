@@ -248,19 +248,14 @@ def _start_arguments(from_scratch: bool, keep_targets: bool) -> list[str]:
 
 def _has_command(pid: int, command: Sequence[str]) -> bool:
     """Whether the command line of a process is `streamhouse` with this command as its prefix."""
-    words = _command_line(pid)
-    expected = [word.encode() for word in (*_PROGRAM, *command)]
-    return words[1 : 1 + len(expected)] == expected
-
-
-def _command_line(pid: int) -> list[bytes]:
-    """The command line of a process; one empty word if it has ended."""
-    path = Path(f"/proc/{pid}/cmdline")
-    with contextlib.suppress(OSError):
+    path, expected = Path(f"/proc/{pid}/cmdline"), [w.encode() for w in (*_PROGRAM, *command)]
+    try:
         # Linux sets it only after closing the pipe by which Popen learns that exec succeeded.
         wait_until(path.read_bytes, _STARTING_S, _STARTING_STEP_S)
-        return path.read_bytes().split(b"\0")
-    return [b""]
+        words = path.read_bytes().split(b"\0")
+    except OSError:
+        return False  # the process has ended
+    return words[1 : 1 + len(expected)] == expected
 
 
 def _now_ms() -> int:

@@ -166,7 +166,7 @@ class QueryExecutor:
         Raises `LimitError` for a script that exceeds a limit, and `Problem` busy.
         """
         with await self._queues.scripts.acquire(client, _SCRIPT_WAIT_S):
-            worker = await self._started()
+            worker = await _Worker.start(self._settings, self.folder)
             try:
                 reply: dict[str, Any] = await worker.request(script, seconds, Limits(seconds))
                 return reply
@@ -227,11 +227,7 @@ class QueryExecutor:
                 return worker
             # It died while idle, which must not fail the next query.
             self._end(worker)
-        return await self._started()
-
-    async def _started(self) -> _Worker:
-        folder = tempfile.mkdtemp(prefix="worker-", dir=self.folder)
-        return await _Worker.start(self._settings, folder)
+        return await _Worker.start(self._settings, self.folder)
 
 
 def _with_time_limit(request: ReadRequest, seconds: float) -> ReadRequest:
@@ -249,8 +245,9 @@ class _Worker:
         self.folder = folder
 
     @classmethod
-    async def start(cls, settings: ServerSettings, folder: str) -> Self:
-        """Fork a process and wait until it is ready for requests."""
+    async def start(cls, settings: ServerSettings, parent: str) -> Self:
+        """Fork a process and wait until it is ready for requests; makes its folder in `parent`."""
+        folder = tempfile.mkdtemp(prefix="worker-", dir=parent)
         own_end, child_end = multiprocessing.Pipe()
         setup = (dict(settings.warehouse), settings.query_memory, folder)
 

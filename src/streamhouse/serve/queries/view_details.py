@@ -202,9 +202,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     The snapshot is the sum of its tables' snapshot ids, as in its change stream.
     """
     tables = WarehouseTables(warehouse)
-    info = tables.view(tuple(view.source.split(".", 1)))
-    if info is None:
-        raise TableError(f"view '{view.source}' was dropped while it was read")
+    info = tables.stored_view(view.source)
     record: dict[str, Any] = {
         "kind": VIEW,
         "columns": _column_records(visible_columns(view, info.columns)),

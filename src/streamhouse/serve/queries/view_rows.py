@@ -226,12 +226,8 @@ class RowsSource:
     def _columns(self) -> tuple[str, ...]:
         if self.pin is not None:
             return self.pin.shown.names
-        view = self._tables.view(self._name)
-        if view is None:
-            raise TableError(
-                f"view '{self._request.view.source}' was dropped while it was read; try again"
-            )
-        return tuple(column.name for column in view.columns)
+        columns = self._tables.stored_view(self._request.view.source).columns
+        return tuple(column.name for column in columns)
 
     def _wanted(self) -> tuple[str, ...]:
         if self._request.columns is None:

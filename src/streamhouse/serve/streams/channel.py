@@ -94,7 +94,6 @@ class Channel:
             partial(self._post, self._on_result),
             partial(self._post, self._end_missing),
         )
-        self._poller.start()
 
     def _opened(self) -> Feed:
         """A feed whose computations count for the client; called by several threads."""

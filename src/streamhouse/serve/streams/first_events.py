@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self, TypeVar
+from typing import Self
 
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError
 from streamhouse.paimon.read.table import Table
@@ -232,9 +232,6 @@ class StateMemory:
         self._states[state] = None
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True)
 class StreamResources:
     """What all streams of a hub share: worker threads and memory limits.
@@ -248,10 +245,6 @@ class StreamResources:
     trim: Callable[[], None]
     stopping: Callable[[], bool]
     catching_up: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-
-    async def run(self, function: Callable[[], T]) -> T:
-        """Run the function in a worker thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.workers, function)
 
 
 @dataclass(eq=False)
@@ -324,7 +317,8 @@ class FirstEventsBuilder:
                 if position is None
                 else partial(self._missed, position, now)
             )
-            events = await self._resources.run(read)
+            workers = self._resources.workers
+            events = await asyncio.get_running_loop().run_in_executor(workers, read)
         if events is None:
             return None
         if position is None:

@@ -93,7 +93,6 @@ class Hub:
                 view, self._open_feed, self._settings, self._resources, stats, self._ended, client
             )
             self._channels[view] = channel
-            stats.streams += 1
         return channel
 
     def _make_room(self, client: str) -> None:
@@ -124,9 +123,6 @@ class Hub:
 
     def _ended(self, channel: Channel) -> None:
         del self._channels[channel.view]
-        stats = self._stats[channel.view.name]
-        stats.streams -= 1
-        stats.error = stats.error if stats.streams else None
 
     def _trim(self) -> None:
         """Drop events from the largest histories until their total is within `history_bytes`."""

@@ -1,6 +1,5 @@
 """Polls one table or view for changes in a thread of its own, while it has subscribers."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from streamhouse.errors import (
     is_panic,
 )
 from streamhouse.options import hide_secrets
+from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import (
@@ -32,7 +32,6 @@ from streamhouse.serve.streams.event import (
     row_count,
 )
 
-log = logging.getLogger("streamhouse.serve")
 RETRY_S = (0.1, 5.0)
 _POLL_S = 0.5
 """A poll ends after so long, even if a fast writer keeps adding snapshots."""
@@ -42,20 +41,17 @@ _POLL_S = 0.5
 class StreamStats:
     """Statistics of the streams of the view `name`, present and past; thread-safe.
 
-    Current values: `subscribers`, `streams` (several if clients select columns), `snapshot` and
-    `error` (why polling fails now). `freshness_ms` is the age of the last change when it was ready
-    to be sent. The others are counters: `events` and `bytes` encoded (however many clients got
-    them), `rows` encoded in changes (an updated row counts once), `state_rows` encoded for initial
-    states, `overflows` (subscribers disconnected because they read too slowly), `polls`, `poll_ms`
-    (their total duration), and `failures` among them.
+    Current values: `subscribers` and `snapshot`. `freshness_ms` is the age of the last change when
+    it was ready to be sent. The others are counters: `events` and `bytes` encoded (however many
+    clients got them), `rows` encoded in changes (an updated row counts once), `state_rows` encoded
+    for initial states, `overflows` (subscribers disconnected because they read too slowly),
+    `polls`, `poll_ms` (their total duration), and `failures` among them.
     """
 
     name: str
     subscribers: int = 0
-    streams: int = 0
     snapshot: int | None = None
     freshness_ms: int | None = None
-    error: str | None = None
     events: int = 0
     rows: int = 0
     state_rows: int = 0
@@ -107,7 +103,7 @@ class ViewPoller:
         on_missing: Callable[[], None],
     ) -> None:
         self._stats = stats
-        self._error: str | None = None
+        self._failing = False
         self._name = name
         self._open_feed = open_feed
         self._settings = settings
@@ -124,8 +120,6 @@ class ViewPoller:
         self._stopping = threading.Event()
         self._encoder = StreamEncoder(name, settings, self._stopping.is_set)
         self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
-
-    def start(self) -> None:
         self._thread.start()
 
     def poll_now(self) -> Future[BaseException | None]:
@@ -176,9 +170,9 @@ class ViewPoller:
             return error
         finally:
             self._stats.add(polls=1, poll_ms=1000 * (time.monotonic() - started))
-        if self._error is not None:
-            log.info("%s can be read again", self._name)
-            self._error = self._stats.error = None
+        if self._failing:
+            LOGGER.info("%s can be read again", self._name)
+            self._failing = False
         self._missing_since = None
         self._pause_s = self._settings.every_ms / 1000
         return None
@@ -186,11 +180,12 @@ class ViewPoller:
     def _failed(self, error: BaseException) -> None:
         self._stats.add(failures=1)
         least, most = RETRY_S
-        first = self._error is None
-        self._pause_s = least if first else min(most, 2 * (self._pause_s or least))
-        self._error = self._stats.error = hide_secrets(str(error))
-        if first:
-            log.warning("%s cannot be read; retrying: %s", self._name, self._error)
+        if self._failing:
+            self._pause_s = min(most, 2 * (self._pause_s or least))
+        else:
+            self._pause_s, self._failing = least, True
+            text = hide_secrets(str(error))
+            LOGGER.warning("%s cannot be read; retrying: %s", self._name, text)
         # The feed's position is uncertain; a new feed resumes from the last result passed on.
         self._drop_feed()
         self._check_missing(error)
@@ -208,7 +203,7 @@ class ViewPoller:
         if remaining_s > 0:
             self._pause_s = min(remaining_s, self._pause_s or remaining_s)
             return
-        log.info("%s no longer exists; its streams end", self._name)
+        LOGGER.info("%s no longer exists; its streams end", self._name)
         self._seen = None
         self._on_missing()
 
@@ -225,7 +220,7 @@ class ViewPoller:
         except DataLossError as error:
             if self._seen is None:
                 raise
-            log.warning("%s: its subscribers get all rows again: %s", self._name, error)
+            LOGGER.warning("%s: its subscribers get all rows again: %s", self._name, error)
             self._restart()
 
     def _step(self) -> bool:
@@ -241,7 +236,7 @@ class ViewPoller:
             return False
         commit = seen.commit
         if feed.was_replaced(commit.snapshot, commit.time_ms, immediate=change is not None):
-            log.info(
+            LOGGER.info(
                 "%s was recreated or rolled back; its subscribers get all rows again", self._name
             )
             self._restart()
@@ -314,7 +309,7 @@ class ViewPoller:
         try:
             events = encode()
         except TooLargeError as error:
-            log.warning("%s; its subscribers must start again", error)
+            LOGGER.warning("%s; its subscribers must start again", error)
             events = None
         if events is not None and not full and not row_count(events):
             events = ()

@@ -45,6 +45,13 @@ class WarehouseTables(Resolver):
             return None  # `table` raises the error, with the position
         return Views(self._warehouse).find(database, view)
 
+    def stored_view(self, name: str) -> ViewInfo:
+        """The view `database.view`, which existed before; `TableError` if it has been dropped."""
+        view = self.view(tuple(name.split(".", 1)))
+        if view is None:
+            raise TableError(f"view '{name}' no longer exists")
+        return view
+
     def viewed(self, name: Name) -> TableInfo:
         """As `table`, for a table that a view reads.
 

@@ -58,16 +58,13 @@ def mysql_database(**flags: Any) -> None:
 
 
 def _app() -> typer.Typer:
+    # The flags of Paimon's actions are also accepted with underscores, as Paimon writes them.
+    settings = {"token_normalize_func": lambda token: token.replace("_", "-")}
     app = typer.Typer(
         no_args_is_help=True,
         help="Follow MySQL tables, or whole databases, into Paimon tables.",
-        # The flags of Paimon's actions are also accepted with underscores, as Paimon writes them.
-        context_settings={
-            "help_option_names": ["-h", "--help"],
-            "token_normalize_func": lambda token: token.replace("_", "-"),
-        },
+        context_settings={"help_option_names": ["-h", "--help"], **settings},
     )
-    settings = {"token_normalize_func": lambda token: token.replace("_", "-")}
     app.command("mysql-table", context_settings=settings)(report_errors(mysql_table))
     app.command("mysql-database", context_settings=settings)(report_errors(mysql_database))
     return app

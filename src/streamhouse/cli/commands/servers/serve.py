@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, NoReturn
 from streamhouse.cli.errors import INTERRUPTED, StopSignal
 from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
+    absolute,
     catalog_options,
     check_warehouse,
-    is_local,
     with_flags,
     write_port,
 )
 from streamhouse.errors import OptionError
 from streamhouse.options import choice, duration_ms, memory_bytes
+from streamhouse.paimon.storage.files import is_local
 
 if TYPE_CHECKING:
     import ssl
@@ -157,13 +158,9 @@ def _exit_now(code: int) -> NoReturn:
 
 
 def _options(warehouse: str, option: list[str] | None) -> dict[str, str]:
-    from streamhouse.paimon.storage.files import local_path
-
     options = catalog_options(warehouse, option)
     check_warehouse(options)
-    if is_local(warehouse):
-        options["warehouse"] = os.path.abspath(local_path(warehouse))
-    return options
+    return options | {"warehouse": absolute(options["warehouse"])}
 
 
 def _tokens(path: str | None) -> tuple[tokens.BearerToken, ...]:

@@ -10,7 +10,6 @@ from streamhouse.cli.errors import INTERRUPTED, StopSignal
 from streamhouse.cli.flags import (
     DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
-    is_local,
     open_warehouse,
     spark_settings,
     with_flags,
@@ -19,6 +18,7 @@ from streamhouse.cli.flags import (
 from streamhouse.cli.run_output import notice, print_stderr
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.options import hide_secrets
+from streamhouse.paimon.storage.files import is_local
 
 STEP_S = 0.1
 REFRESH_S = 2.0

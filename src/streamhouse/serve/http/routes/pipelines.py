@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.http.access_control import MayRead, MayRun, check_body
+from streamhouse.serve.http.access_control import MayRead, check_body, may
 from streamhouse.serve.http.models import (
     GraphModel,
     InvalidScript,
@@ -86,12 +86,8 @@ async def _may_run(request: Request, scope: MayRead) -> bool:
     return settings.allow_run and scope.may(RUN)
 
 
-async def _runs(scope: MayRun, _: Annotated[Scope, Depends(_sees_all)]) -> Scope:
-    return scope
-
-
 SEES_ALL = [Depends(_sees_all)]
-MAY_RUN = [Depends(_runs)]
+MAY_RUN = [Depends(may(RUN)), Depends(_sees_all)]
 MayRunCode = Annotated[bool, Depends(_may_run)]
 _CHANGED: dict[str, Any] = {
     "dependencies": MAY_RUN,
@@ -229,7 +225,7 @@ async def forget(request: Request, name: Name) -> Any:
 @router.get(
     "/pipelines/{name}/log",
     summary="The log of a pipeline",
-    dependencies=[Depends(_runs)],
+    dependencies=MAY_RUN,
     response_class=Response,
     responses={
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
