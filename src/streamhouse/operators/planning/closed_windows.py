@@ -4,11 +4,10 @@ A batch computes the SELECT from the rows of the windows that it closes alone. T
 operators combine rows of one window only, which all arrive in that batch.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from sqlglot import exp
 
@@ -102,7 +101,7 @@ class ClosedWindows:
         """A resolver that also finds the tables of late rows."""
         return _LateTables(resolver, self.late)
 
-    def placed(self, result: Operator, seen: BoundedQuery) -> ClosedWindows:
+    def placed(self, result: Operator, seen: BoundedQuery) -> Self:
         """The same for the tree of its result, with the query `seen`.
 
         Raises `UnsupportedSqlError` if operators combine rows of different windows.

@@ -32,7 +32,8 @@ def pruned(root: Operator) -> Operator:
             needed[id(child)].update(columns)
     made: dict[int, Operator] = {}
     for each in operators:
-        made[id(each)] = _narrowed(over_others(each, made), needed[id(each)])
+        inputs = [made[id(below)] for below in each.inputs]
+        made[id(each)] = _narrowed(with_inputs(each, inputs), needed[id(each)])
     found = made[id(root)]
     try:
         for each in walk(found):
@@ -67,15 +68,15 @@ def _columns(alias: str, expressions: Iterable[str]) -> set[str]:
     return {match[2].replace('""', '"') for match in found if match[1] == alias}
 
 
-def over_others(operator: Operator, made: dict[int, Operator]) -> Operator:
+def with_inputs(operator: Operator, inputs: Iterable[Operator]) -> Operator:
     """The operator over other inputs."""
-    changed: dict[str, Any] = {}
+    changed, left = dict[str, Any](), iter(inputs)
     for field in fields(operator):
         value = getattr(operator, field.name)
         if isinstance(value, Operator):
-            changed[field.name] = made[id(value)]
+            changed[field.name] = next(left)
         elif isinstance(value, tuple) and value and isinstance(value[0], Operator):
-            changed[field.name] = tuple(made[id(each)] for each in value)
+            changed[field.name] = tuple(next(left) for _ in value)
     return replace(operator, **changed) if changed else operator
 
 

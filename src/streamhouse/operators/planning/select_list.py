@@ -1,6 +1,6 @@
 """GROUP BY with its grouping sets, aggregates, OVER and LIMIT: the operators after WHERE."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations, count, product
@@ -135,37 +135,45 @@ class Grouping:
         """
         shown = {item.column: item.name for _, item in self._by}
         names = {key: shown[name] for key, name in self._rows.names.items() if name in shown}
-        calls = list(self._called.values())
-        groupings = {item: node for item, node in calls if _is_grouping(node)}
-        rest = [call for call in calls if call[0] not in groupings]
-        by = [item for _, item in self._by]
-
-        def aggregate(by: Sequence[Item]) -> Operator:
-            return aggregated(self._rows, tuple(by), rest, self._in_order)
-
-        def grouping(call: Item, own: Sequence[Item]) -> int | None:
-            node = groupings.get(call)
-            return None if node is None else self._grouping(node, own)
-
         parts = grouping_sets(self._group or exp.Group())
-        if not groupings and len(parts) == 1:
-            return Rows(aggregate(by), names)
+        if len(parts) == 1 and not any(_is_grouping(node) for _, node in self._called.values()):
+            return Rows(self._aggregated([item for _, item in self._by]), names)
         if any(node in self._given for nodes in parts for node in nodes):
             raise NotExpressedError("GROUPING SETS of a column around a subquery")
         sets = [self._items([*self._given, *nodes]) for nodes in parts]
-        return Rows(_union(sets, by, [item for item, _ in calls], aggregate, grouping), names)
+        return Rows(self._union(sets), names)
+
+    def _aggregated(self, by: Sequence[Item]) -> Operator:
+        calls = [call for call in self._called.values() if not _is_grouping(call[1])]
+        return aggregated(self._rows, tuple(by), calls, self._in_order)
+
+    def _union(self, sets: Sequence[Sequence[Item]]) -> Operator:
+        """The groups of each set, with NULL for the columns that it lacks."""
+        parts = [self._aggregated(each) for each in sets]
+        types = {name: kind for part in parts for name, kind in part.types.items()}
+        rows = []
+        for part, own in zip(parts, sets, strict=True):
+            items = [
+                Item.of(e.name) if e in own else Item(e.name, f"CAST(NULL AS {types[e.name]})")
+                for _, e in self._by
+            ]
+            for call, node in self._called.values():
+                is_grouping = _is_grouping(node)
+                items.append(self._grouping(call, node, own) if is_grouping else Item.of(call.name))
+            rows.append(checked(Project(part, tuple(items))))
+        return reduce(lambda a, b: checked(SetOperation(a, b, SetKind.UNION, True)), rows)
 
     def _items(self, nodes: Iterable[exp.Expr]) -> list[Item]:
         """The columns of expressions, each once."""
         return list(dict.fromkeys(map(self._item, nodes)))
 
-    def _grouping(self, node: exp.Expr, own: Sequence[Item]) -> int:
-        """The value of GROUPING: a bit for each argument, 1 if a set lacks it."""
+    def _grouping(self, call: Item, node: exp.Expr, own: Sequence[Item]) -> Item:
+        """The value of GROUPING for a set: a bit for each argument, 1 if the set lacks it."""
         arguments = [*([node.this] if isinstance(node.this, exp.Expr) else []), *node.expressions]
         if not all(any(each == known for known, _ in self._by) for each in arguments):
             raise NotExpressedError("GROUPING of another expression")
         bits = ["0" if item in own else "1" for item in map(self._item, arguments)]
-        return int("".join(bits), 2)
+        return Item(call.name, f"CAST({int(''.join(bits), 2)} AS BIGINT)", "", frozenset())
 
     def _item(self, node: exp.Expr) -> Item:
         return next(item for known, item in self._by if known == node)
@@ -260,36 +268,6 @@ def _nodes(node: exp.Expr) -> _Nodes:
 
 def _joined(parts: Iterable[_Nodes]) -> _Nodes:
     return tuple(node for part in parts for node in part)
-
-
-def _union(
-    sets: Sequence[Sequence[Item]],
-    by: Sequence[Item],
-    called: Sequence[Item],
-    aggregated: Callable[[Sequence[Item]], Operator],
-    grouping: Callable[[Item, Sequence[Item]], int | None],
-) -> Operator:
-    """The columns `by`, NULL where a set lacks them, and `called`, for the groups of each set.
-
-    `grouping` gives the value of a call that only tells which columns a set lacks.
-    """
-    parts = [aggregated(each) for each in sets]
-    types = {name: kind for part in parts for name, kind in part.types.items()}
-    rows = []
-    for part, own in zip(parts, sets, strict=True):
-        items = [
-            Item.of(e.name) if e in own else Item(e.name, f"CAST(NULL AS {types[e.name]})")
-            for e in by
-        ]
-        for call in called:
-            value = grouping(call, own)
-            items.append(Item.of(call.name) if value is None else _constant(call.name, value))
-        rows.append(checked(Project(part, tuple(items))))
-    return reduce(lambda a, b: checked(SetOperation(a, b, SetKind.UNION, True)), rows)
-
-
-def _constant(name: str, value: int) -> Item:
-    return Item(name, f"CAST({value} AS BIGINT)", "", frozenset())
 
 
 def limited(

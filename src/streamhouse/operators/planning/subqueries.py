@@ -6,6 +6,7 @@ around them are computed for all its rows at once: see `correlation`.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import compress
 
 from sqlglot import exp
 
@@ -32,11 +33,11 @@ from streamhouse.operators.planning.rows import (
     fragment,
     free_columns,
     item,
-    over,
+    passing,
     plain_column,
     reference,
     sides_of,
-)  # fmt: skip  # fmt: skip
+)  # fmt: skip
 from streamhouse.operators.planning.select_list import Grouping, aggregates_in, is_null_of_no_rows
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.set_operation import SetKind, SetOperation
@@ -115,14 +116,9 @@ class Subqueries:
         inner = FromClause(self._sources, own, self.with_scalars).rows(query)
         if {alias for alias, _ in inner.names} & {alias for alias, _ in outer.names}:
             raise NotExpressedError("a correlated subquery with an alias of the query around it")
-        correlated = []
-        for term in own:
-            if sides_of(term, ((inner, RIGHT),)) <= {RIGHT}:
-                condition = fragment(term, over(inner))
-                inner = Rows(checked(Filter(inner.operator, condition)), inner.names)
-            else:
-                correlated.append(term)
-        return inner, correlated
+        alone = [sides_of(term, ((inner, RIGHT),)) <= {RIGHT} for term in own]
+        inner = passing(inner, list(compress(own, alone)))
+        return inner, [term for term, is_alone in zip(own, alone, strict=True) if not is_alone]
 
     def with_scalars(
         self, rows: Rows, nodes: list[exp.Expr], aggregated: bool = False

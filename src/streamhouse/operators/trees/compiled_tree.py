@@ -23,7 +23,7 @@ from streamhouse.operators.operator import (
     walk,
 )  # fmt: skip
 from streamhouse.operators.over import Over, PartitionSteps, WindowFunction
-from streamhouse.operators.planning.pruning import over_others
+from streamhouse.operators.planning.pruning import with_inputs
 from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
@@ -281,7 +281,7 @@ def shared(root: Operator) -> Operator:
     several = {id(each) for each in operators if readers[id(each)] > 1}
     made: dict[int, Operator] = {}
     for each in operators:
-        found = over_others(each, made)
+        found = with_inputs(each, [made[id(below)] for below in each.inputs])
         if isinstance(found, Over):
             found = _joined(found, {id(made[number]) for number in several if number in made})
         made[id(each)] = found

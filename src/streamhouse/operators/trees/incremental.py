@@ -5,15 +5,14 @@ arrangements. Operators whose inputs do not change are skipped. New rows of arra
 as new segments, so the kept rows from before stay until the refresh is done.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,9 +48,6 @@ from streamhouse.state.segment import (
 )
 from streamhouse.state.store import StateStore
 
-if TYPE_CHECKING:
-    import duckdb
-
 PART_ROWS = 250_000
 """More rows of a table that change at once are applied in parts, so that memory is bounded."""
 MERGED_ROWS, MOST_FILES = 100_000, 64
@@ -84,7 +80,7 @@ class SourceChange:
         """How many keys, or rows without keys, may have changed."""
         return int((self.rows if self.keys is None else self.keys).num_rows)
 
-    def split(self) -> list[SourceChange]:
+    def split(self) -> list[Self]:
         """Changes that follow one another, each of at most `PART_ROWS` keys, or rows without."""
         starts = range(0, max(1, self.size), PART_ROWS)
         if self.keys is None:

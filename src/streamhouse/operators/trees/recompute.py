@@ -5,16 +5,15 @@ output is right whatever has changed in the inputs, and whoever has written the 
 joins both by the view's key, and spills what exceeds its memory limit.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+import duckdb
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Limits, Scanner, opened
@@ -25,9 +24,6 @@ from streamhouse.operators.trees.arrangement import net
 from streamhouse.operators.trees.drawing import described
 from streamhouse.operators.trees.view_changes import bag_changes, view_changes
 from streamhouse.sql.plan import BoundedScan
-
-if TYPE_CHECKING:
-    import duckdb
 
 MEMORY = "300MB"
 """What DuckDB uses for a view before it spills to files."""
@@ -115,8 +111,6 @@ class Recompute:
 
     def _failing(self, tables: Scanner, now_ms: int) -> Operator | None:
         """The first operator whose result cannot be computed."""
-        import duckdb
-
         with opened(self.plan.query, tables, now_ms=now_ms) as connection:
             for each in walk(self.plan.tree.input):
                 rows = f"SELECT bit_xor(hash(_rows)) FROM ({whole_sql(each)}) AS _rows"

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,6 @@ from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.join import Join, JoinKind
 from streamhouse.operators.operator import (
     INPUT,
-    Binary,
     Linear,
     Operator,
     Unary,
@@ -31,6 +31,7 @@ from streamhouse.operators.operator import (
     walk,
     whole_sql,
 )  # fmt: skip
+from streamhouse.operators.planning.pruning import with_inputs
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.scan import Scan
@@ -40,9 +41,6 @@ from streamhouse.operators.trees.arrangement import Arrangement, hash_of, kinds_
 from streamhouse.operators.trees.drawing import described
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.segment import COUNT, HASH
-
-if TYPE_CHECKING:
-    import duckdb
 
 _AS_TEXT = re.compile(r"(TINY|SMALL|BIG)?INT(EGER)?|DECIMAL.*|VARCHAR|BOOLEAN|DATE|TIMESTAMP.*")
 """The types whose values are equal if their texts are, which a hidden key is a hash of."""
@@ -212,9 +210,10 @@ class StagedTree:
         return self._placed[id(operator)]
 
     def _placing(self, operator: Operator) -> _Placed:
-        # The other inputs of an aggregate are for changes.
-        inputs = operator.inputs[:1] if isinstance(operator, Aggregate) else operator.inputs
-        placed = [self._place(each) for each in inputs]
+        if isinstance(operator, Aggregate):
+            # Its other inputs are for changes.
+            operator = replace(operator, steps=(), values=())
+        placed = [self._place(each) for each in operator.inputs]
         own, read = [parts for _, parts in placed], list(placed)
         match operator:
             case Scan():
@@ -230,9 +229,9 @@ class StagedTree:
                 pass
             case _:
                 by = () if operator.ordered else operator.partitions or ()
-                read = self._divided(placed, by[: len(placed)], operator.aliases)
+                read = self._divided(placed, by, operator.aliases)
                 own = [parts for _, parts in read]
-        return _over(operator, [rows for rows, _ in read]), _result(operator, own)
+        return with_inputs(operator, (rows for rows, _ in read)), _result(operator, own)
 
     def _divided(
         self, placed: list[_Placed], by: Sequence[tuple[str, ...]], aliases: Sequence[str]
@@ -325,20 +324,6 @@ def _result(operator: Operator, own: Sequence[Partitioning]) -> Partitioning:
         Part(frozenset(new for old, new in named if old in part.names), part.kind) for part in parts
     ]
     return tuple(found) if all(part.names for part in found) else None
-
-
-def _over(operator: Operator, inputs: Sequence[Operator]) -> Operator:
-    """The operator over other inputs, for its `whole` form."""
-    match operator:
-        case Binary():
-            return replace(operator, left=inputs[0], right=inputs[1])
-        case Aggregate():
-            return replace(operator, input=inputs[0], steps=(), values=())
-        case Unary():
-            return replace(operator, input=inputs[0])
-        case QueryBlock():
-            return replace(operator, inputs=tuple(inputs))
-    return operator
 
 
 def _name(sql: str) -> str:

@@ -3,11 +3,9 @@
 They are paired by the view's key; without a key they are a bag of rows that enter or leave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +14,6 @@ from streamhouse.duckdb_engine import BATCH_ROWS
 from streamhouse.operators.operator import WEIGHT
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.sql.expressions.binder import quote
-
-if TYPE_CHECKING:
-    import duckdb
 
 _CHANGES = "view_changes"
 

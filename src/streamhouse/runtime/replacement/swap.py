@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import WrittenBatch
 from streamhouse.operators.trees.recompute import Recompute
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.failpoint import reached
@@ -69,14 +68,6 @@ class _Swap(RefreshTask):
         super().__init__(spec, TaskInput(0, {}, self._end))
         self._following = following
         self._table_before: dict[str, Any] = {"snapshot": 0, "time": 0}
-
-    def commit(self) -> None:
-        """Write and commit the changes."""
-
-        def write() -> WrittenBatch:
-            return WrittenBatch(self._task.batch, [bytes(message) for message in self.write()])
-
-        self._spec.open_sink().committer(self._spec.query_id).commit(write, lambda: None)
 
     def _changed(self, table: Table) -> Changes:
         latest = table.latest_snapshot_id()

@@ -15,7 +15,7 @@ from streamhouse.errors import OptionError, StreamhouseError, TableError, Unsupp
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.paimon.catalog.draft_table import altered
 from streamhouse.sql.plan import CURRENT, AsOf, Name, ResolverAround, TableInfo
-from streamhouse.sql.schema_changes import column_changes
+from streamhouse.sql.schema_changes import SchemaChange, column_changes
 from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.statements.watermark import IDLE_OPTION, by_split
 from streamhouse.sql.syntax import Insert, Query, TextPosition
@@ -231,12 +231,8 @@ class MaterializedViews:
     def take_over(self, new: DefinedView) -> None:
         """Store a definition and its columns as those of its view, in one version of the schema."""
         before = self.existing(new.name)
-        changes = [
-            *column_changes(self._table(new.name).columns, new.plan.columns),
-            *before.option_changes(replace(new.stored, suspended=before.suspended)),
-        ]
-        if changes:
-            self._catalogs.warehouse(new.name[0]).alter_table(_table_of(new.name), *changes)
+        columns = column_changes(self._table(new.name).columns, new.plan.columns)
+        self._store(new.name, before, replace(new.stored, suspended=before.suspended), *columns)
         self._defined[new.name] = new
 
     def _check_columns(self, full: Name, plan: ViewPlan, partitioned_by: Sequence[str]) -> None:
@@ -371,8 +367,10 @@ class MaterializedViews:
             {**options, **stored.options}, statement.comment,
         )  # fmt: skip
 
-    def _store(self, full: Name, before: StoredView, stored: StoredView) -> None:
-        changed = before.option_changes(stored)
+    def _store(
+        self, full: Name, before: StoredView, stored: StoredView, *columns: SchemaChange
+    ) -> None:
+        changed = [*columns, *before.option_changes(stored)]
         if changed:
             self._catalogs.warehouse(full[0]).alter_table(_table_of(full), *changed)
 

@@ -124,15 +124,11 @@ class Builder:
     @property
     def awaited(self) -> bool:
         """Whether a build runs, or starts with the next tick."""
-        return self._running or (self._wanted is not None and self._is_due)
+        return self._running or (self._wanted is not None and time.monotonic() >= self._due)
 
     @property
     def _running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
-
-    @property
-    def _is_due(self) -> bool:
-        return time.monotonic() >= self._due
 
     def batch_done(self, report: dict[str, Any]) -> None:
         """Note what the task of a committed batch has reported."""
@@ -143,7 +139,7 @@ class Builder:
     def tick(self, holds: RetentionHolds) -> None:
         """Start a build if one is wanted and due; `holds` keep the snapshots that it reads."""
         wanted = self._wanted
-        if wanted is None or self._running or not self._is_due:
+        if wanted is None or self._running or time.monotonic() < self._due:
             return
         soon = self._served < _PAYS_AFTER
         self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s + _FIRST_WAIT_S) if soon else 0.0

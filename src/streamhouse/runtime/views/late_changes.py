@@ -192,12 +192,10 @@ class LateChanges:
         change, address = self._changed, self._spec.address(scan)
         if change is not None and change.keys is None:
             return batches_of(change.rows.schema.empty_table())
-        condition = None
-        if address is not None and change is not None and change.keys is not None:
-            if change.keys.num_rows <= _MOST_KEYS:
-                table = address.open()
-                fields = (table.arrow_schema.field(name) for name in change.keys.column_names)
-                condition = keys_filter(fields, change.keys)
+        condition, keys = None, None if change is None else change.keys
+        if address is not None and keys is not None and keys.num_rows <= _MOST_KEYS:
+            schema = address.open().arrow_schema
+            condition = keys_filter(map(schema.field, keys.column_names), keys)
         self._check_start(scan)
         return self._at(scan, self._task.start, condition)
 

@@ -5,7 +5,6 @@ import uuid
 from collections import Counter
 from dataclasses import replace
 
-from streamhouse.connectors.base import WrittenBatch
 from streamhouse.errors import SqlError, StreamhouseError
 from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.session.session import Session
@@ -70,9 +69,5 @@ def refresh(spec: ViewSpec, end: Offset | None = None) -> Counter[str]:
     with progress() as line:
         line.part(f"refreshing {spec.target.identifier}", planner.rows_left({}))
         task = RefreshTask(spec, TaskInput(0, {}, end), line.reached)
-
-        def write() -> WrittenBatch:
-            return WrittenBatch(0, [bytes(message) for message in task.write()])
-
-        spec.open_sink().committer(spec.query_id).commit(write, lambda: None)
+        task.commit()
     return task.changes

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from streamhouse import errors
-from streamhouse.connectors.base import Message
+from streamhouse.connectors.base import Message, WrittenBatch
 from streamhouse.connectors.paimon.connector import sink_writer
 from streamhouse.duckdb_engine import Limits, Scanner
 from streamhouse.errors import DataLossError
@@ -125,6 +125,14 @@ class RefreshTask:
         """The changes that it has written, by row kind."""
         self.open_since: int | None = None
         """The first time of open sessions (epoch ms), or one before it; None if not known."""
+
+    def commit(self) -> None:
+        """Write and commit the changes in this process, without a query of Spark."""
+
+        def write() -> WrittenBatch:
+            return WrittenBatch(self._task.batch, [bytes(message) for message in self.write()])
+
+        self._spec.open_sink().committer(self._spec.query_id).commit(write, lambda: None)
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the task; yields rows of `RESULT`."""
