@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -316,8 +315,6 @@ class Pipeline:
         self._running, self._new = [*self._running, *self._new], []
         for start in done:
             start.result()
-        # A full collection would look at all modules, and stop all queries for 90 ms.
-        gc.freeze()
 
     def _role(self, query: JobQuery) -> Role:
         """How the pauses of the query depend on other queries."""
