@@ -16,11 +16,7 @@ from streamhouse.mysql.pending_commits import (
     unreported_message,
 )
 from streamhouse.mysql.requirements import VARIABLES, Requirement, account, server_requirements
-from streamhouse.mysql.table import (
-    SYSTEM_DATABASES,
-    check_server,
-    load_table,
-)
+from streamhouse.mysql.table import SYSTEM_DATABASES, check_server, load_table
 from streamhouse.mysql.table_lock import check_lockable
 from streamhouse.mysql.values.types import UTC_NAMES, quote
 

@@ -15,12 +15,7 @@ from pyspark.sql import SparkSession
 
 import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # makes sys.repair known
 from streamhouse.connectors import registry
-from streamhouse.errors import (
-    OptionError,
-    SqlError,
-    StreamhouseError,
-    UnsupportedSqlError,
-)
+from streamhouse.errors import OptionError, SqlError, StreamhouseError, UnsupportedSqlError
 from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.strategies.server_lookup import with_secrets
 from streamhouse.operators.planning.view_plan import ViewPlan
@@ -39,11 +34,7 @@ from streamhouse.runtime.reset.continuous_targets import (
 )
 from streamhouse.runtime.reset.reset import any_left, finish, reset
 from streamhouse.runtime.run_output import RunOutput
-from streamhouse.runtime.session.ddl import (
-    located,
-    mention_renamed,
-    note_outdated_options,
-)
+from streamhouse.runtime.session.ddl import located, mention_renamed, note_outdated_options
 from streamhouse.runtime.session.materialized_views import DefinedView
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
@@ -52,10 +43,7 @@ from streamhouse.runtime.spark.settings import DEFAULT_MASTER, SparkOptions
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
 from streamhouse.runtime.statements.explain import explain
-from streamhouse.runtime.statements.insert_plan import (
-    is_bounded_query,
-    lookup_strategies,
-)
+from streamhouse.runtime.statements.insert_plan import is_bounded_query, lookup_strategies
 from streamhouse.runtime.statements.result_view import kept_spec
 from streamhouse.runtime.statements.resumption import check_appending, check_start
 from streamhouse.runtime.statements.steps import Step, steps

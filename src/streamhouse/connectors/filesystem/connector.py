@@ -14,12 +14,7 @@ from streamhouse.connectors.bad_records import SkippingSource
 from streamhouse.connectors.base import Connector, Scan, Sink, scanned
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import ListedFile, folder_of
-from streamhouse.connectors.filesystem.options import (
-    DECLARED,
-    OPTIONS,
-    TEXT_FORMATS,
-    parse,
-)
+from streamhouse.connectors.filesystem.options import DECLARED, OPTIONS, TEXT_FORMATS, parse
 from streamhouse.connectors.filesystem.sink import FilesCommitter, FilesWriter, encoder_of
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import DataLossError, OptionError, TableError

@@ -14,12 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamhouse.connectors.base import BatchLog, SinkCommitter, WrittenBatch
-from streamhouse.connectors.filesystem.folders import (
-    OWN_FOLDER,
-    StagedFile,
-    folder_of,
-    split_rows,
-)
+from streamhouse.connectors.filesystem.folders import OWN_FOLDER, StagedFile, folder_of, split_rows
 from streamhouse.connectors.filesystem.options import FilesystemOptions, parse
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import DataLossError, OptionError, TableError

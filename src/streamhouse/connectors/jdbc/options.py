@@ -10,13 +10,7 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.options import parse as parse_server
 from streamhouse.mysql.tls import MAPPED as MAPPED_TLS_OPTIONS
 from streamhouse.mysql.tls import PLAIN as TLS_OPTIONS
-from streamhouse.options import (
-    DeclaredOptions,
-    OptionValues,
-    check_known,
-    of_option,
-    table_of,
-)
+from streamhouse.options import DeclaredOptions, OptionValues, check_known, of_option, table_of
 
 WHERE = "jdbc"
 _PARTIAL = "lookup.partial-cache."

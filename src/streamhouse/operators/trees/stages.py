@@ -22,15 +22,7 @@ import pyarrow.compute as pc
 from streamhouse.duckdb_engine import BATCH_ROWS
 from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.join import Join, JoinKind
-from streamhouse.operators.operator import (
-    INPUT,
-    Linear,
-    Operator,
-    Unary,
-    column,
-    walk,
-    whole_sql,
-)  # fmt: skip
+from streamhouse.operators.operator import INPUT, Linear, Operator, Unary, column, walk, whole_sql
 from streamhouse.operators.planning.pruning import with_inputs
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock

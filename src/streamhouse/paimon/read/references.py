@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamhouse.errors import (
-    DataLossError,
-    OptionError,
-    StoreError,
-    StreamhouseError,
-    TableError,
-)
+from streamhouse.errors import DataLossError, OptionError, StoreError, StreamhouseError, TableError
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.object_store.store_retries import is_temporary
 from streamhouse.sql.plan import AsOf

@@ -14,12 +14,7 @@ from typing import Self
 import pyarrow as pa
 
 from streamhouse.paimon.storage.files import Files
-from streamhouse.paimon.storage.split_files import (
-    SplitFile,
-    file_rows,
-    integer,
-    variable,
-)
+from streamhouse.paimon.storage.split_files import SplitFile, file_rows, integer, variable
 
 _INT_SIZE = 4
 _WORDS = {pa.int8(): "<b", pa.int16(): "<h", pa.int32(): "<i", pa.int64(): "<q"}

@@ -32,11 +32,7 @@ from streamhouse.runtime.state.checkpoint import (
     pipeline_of,
 )
 from streamhouse.runtime.state.table_writers import lineage_definitions, since_empty
-from streamhouse.runtime.views.late_changes import (
-    NOW_MS,
-    all_recorded,
-    scanner_of_late,
-)  # fmt: skip
+from streamhouse.runtime.views.late_changes import NOW_MS, all_recorded, scanner_of_late
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec, table_key

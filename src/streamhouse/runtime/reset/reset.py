@@ -29,11 +29,7 @@ from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.reset.continuous_targets import ContinuousTarget, ScriptTargets
 from streamhouse.runtime.state.auxiliary_tables import empty_table, remove_rows, unmatched_table
 from streamhouse.runtime.state.batch_logs import next_batch
-from streamhouse.runtime.state.checkpoint import (
-    Checkpoint,
-    checkpoints_for,
-    former_ids,
-)
+from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for, former_ids
 from streamhouse.runtime.state.checkpoint_registry import (
     registered_checkpoints,
     unregister_checkpoints,

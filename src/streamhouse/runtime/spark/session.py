@@ -19,11 +19,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.installed_java import check_java
 from streamhouse.paimon.java.jvm import end_process
 from streamhouse.runtime.spark import jvm as spark_jvm
-from streamhouse.runtime.spark.cluster import (
-    check_master,
-    defaults_for_cluster,
-    executor_python,
-)
+from streamhouse.runtime.spark.cluster import check_master, defaults_for_cluster, executor_python
 from streamhouse.runtime.spark.executors import (
     ExecutorWatch,
     check_executors,
@@ -39,11 +35,7 @@ from streamhouse.runtime.spark.settings import (
     socket_settings,
     with_attempts,
 )
-from streamhouse.runtime.spark.worker_python import (
-    WorkerParent,
-    driver_python_path,
-    worker_python,
-)
+from streamhouse.runtime.spark.worker_python import WorkerParent, driver_python_path, worker_python
 from streamhouse.runtime.spark.worker_request import PARENT
 from streamhouse.runtime.streaming.spark_data_source import FORMAT, JobDataSource
 from streamhouse.spark import loopback, prepare, register_source

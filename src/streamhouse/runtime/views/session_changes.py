@@ -20,12 +20,7 @@ from streamhouse.duckdb_engine import Batches, Limits, opened
 from streamhouse.operators.planning.closed_windows import LATE
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
-from streamhouse.runtime.views.late_changes import (
-    NOW_MS,
-    LateChanges,
-    batches_of,
-    scanner_of_late,
-)  # fmt: skip
+from streamhouse.runtime.views.late_changes import NOW_MS, LateChanges, batches_of, scanner_of_late
 from streamhouse.sql.batch.closed_windows import FOREVER, KINDS, between, late_table
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.parser.windowed_rows import BEGIN, KEY, MOMENT, UNTIL

@@ -23,12 +23,7 @@ from streamhouse.errors import (
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.output import ReadResult, RowsOrigin, RowsRequest
-from streamhouse.serve.queries.pinned_tables import (
-    PinnedTable,
-    PinnedTables,
-    full_name,
-    is_data,
-)
+from streamhouse.serve.queries.pinned_tables import PinnedTable, PinnedTables, full_name, is_data
 from streamhouse.serve.views.served_view import (
     WarehouseTables,
     hide_definition_errors,

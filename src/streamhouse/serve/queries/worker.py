@@ -39,12 +39,7 @@ from streamhouse.errors import (
 )
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries import client_select, view_rows
-from streamhouse.serve.queries.output import (
-    ReadRequest,
-    ReadResult,
-    RowsRequest,
-    SelectRequest,
-)
+from streamhouse.serve.queries.output import ReadRequest, ReadResult, RowsRequest, SelectRequest
 
 # How file readers report that the system refused to allocate memory.
 _NO_MEMORY = re.compile(r"not enough memory|allocation (?:error|failed)|malloc|bad_alloc", re.I)

@@ -8,12 +8,7 @@ from functools import partial
 
 from sqlglot import exp
 
-from streamhouse.sql.expressions import (
-    intervals,
-    nested_values,
-    timestamp_digits,
-    zones,
-)
+from streamhouse.sql.expressions import intervals, nested_values, timestamp_digits, zones
 from streamhouse.sql.functions import times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (

@@ -9,13 +9,7 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.expression_builders import (
-    call,
-    concat,
-    lambda_of,
-    number,
-    parameter,
-)
+from streamhouse.sql.functions.expression_builders import call, concat, lambda_of, number, parameter
 from streamhouse.sql.functions.macros import filled
 
 Cast = Callable[[exp.Expr, exp.DataType], exp.Expr]
