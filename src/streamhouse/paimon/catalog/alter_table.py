@@ -185,7 +185,13 @@ class Draft:
 
         with _schema_errors(self.table.identifier):
             new = InMemory(LocalFileIO(NOWHERE), NOWHERE).commit_changes(self.pypaimon_changes)
-        self.table = self._stored.with_schema(json.loads(JSON.to_json(new)), {})
+        try:
+            self.table = self._stored.with_schema(json.loads(JSON.to_json(new)), {})
+        except ValueError as error:
+            # The Rust core refuses names, for which the checks have words of their own.
+            names = [(each.name, str(each.type)) for each in new.fields]
+            check_schema(DeclaredSchema(self.where, names, (), (), {}))
+            raise SchemaChangeError(f"{self.where}: {_reason(error)}") from error
 
     def column(self, path: Name) -> Column:
         """The top-level column of a path; `TableError` with the nearest name if it is missing."""
