@@ -40,6 +40,12 @@ def test_rows_and_changes_over_tls(
     server: Serving = serve(tls=tls_context(*files), trust=trust)
     assert server.url == f"https://127.0.0.1:{server.port}"
     assert server.rows(table) == [{"country": "Chad", "orders": 1, "revenue": 1.5}]
+    with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as plain:
+        with trust.wrap_socket(plain, server_hostname="127.0.0.1") as encrypted:
+            encrypted.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert encrypted.recv(9) == b"HTTP/1.1 "
+            # Session tickets would reach the thread of a client that reads while it sends.
+            assert encrypted.session is not None and not encrypted.session.has_ticket
     own = {"Origin": server.url}
     assert server.http.post("/sql", json={"sql": "SELECT 1 AS n"}, headers=own).status_code == 200
     with server.stream(f"/views/{table}/changes") as events:
