@@ -17,6 +17,7 @@ from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_t
 from streamhouse.paimon.schema.options import computed_columns, iceberg_metadata, option_columns
 from streamhouse.paimon.schema.options.table_options import plain_values, unknown_key
 from streamhouse.paimon.schema.type_widening import widens, widens_in_iceberg, wider
+from streamhouse.paimon.schema.validation import column_rules
 from streamhouse.paimon.schema.validation.declared_schema import DeclaredSchema
 from streamhouse.paimon.schema.validation.schema_validation import check_schema
 from streamhouse.paimon.storage.lock import commit_lock
@@ -118,8 +119,9 @@ class Draft:
     def __init__(self, table: Table) -> None:
         from pypaimon.schema.schema_change import Move, SchemaChange
 
-        self._stored = self.table = table
-        """The altered table, in memory."""
+        self._stored = self._table = table
+        self._applied = 0
+        """How many of the changes `_table` has."""
         self._order = computed_columns.declared_names(table.columns, table.options)
         self._schema_change, self._move_class = SchemaChange, Move
         self._has_snapshot = table.latest_snapshot_id() is not None
@@ -165,13 +167,18 @@ class Draft:
         return {column.name: column for column in self.table.columns}
 
     def _change(self, *changes: Any) -> None:
-        """Apply all changes so far and these to the table in memory, as pypaimon's catalog will."""
+        self.pypaimon_changes += changes
+
+    @property
+    def table(self) -> Table:
+        """The table after the changes so far, in memory, as pypaimon's catalog will alter it."""
+        if self._applied == len(self.pypaimon_changes):
+            return self._table
         from pypaimon.common.json_util import JSON
         from pypaimon.filesystem.local_file_io import LocalFileIO
         from pypaimon.schema.schema_manager import SchemaManager
         from pypaimon.schema.table_schema import TableSchema
 
-        self.pypaimon_changes += changes
         current = TableSchema.from_json(json.dumps(self._stored.schema))
 
         class InMemory(SchemaManager):  # type: ignore[misc]
@@ -183,15 +190,11 @@ class Draft:
             def commit(self, new_schema: TableSchema) -> bool:
                 return True
 
-        with _schema_errors(self.table.identifier):
+        with _schema_errors(self._stored.identifier):
             new = InMemory(LocalFileIO(NOWHERE), NOWHERE).commit_changes(self.pypaimon_changes)
-        try:
-            self.table = self._stored.with_schema(json.loads(JSON.to_json(new)), {})
-        except ValueError as error:
-            # The Rust core refuses names, for which the checks have words of their own.
-            names = [(each.name, str(each.type)) for each in new.fields]
-            check_schema(DeclaredSchema(self.where, names, (), (), {}))
-            raise SchemaChangeError(f"{self.where}: {_reason(error)}") from error
+            self._table = self._stored.with_schema(json.loads(JSON.to_json(new)), {})
+        self._applied = len(self.pypaimon_changes)
+        return self._table
 
     def column(self, path: Name) -> Column:
         """The top-level column of a path; `TableError` with the nearest name if it is missing."""
@@ -201,16 +204,18 @@ class Draft:
             raise TableError(f"{self.where} has no column '{path[0]}'; {hint}")
         return columns[path[0]]
 
-    def _check_name_is_free(self, name: str) -> None:
+    def _check_new_name(self, name: str) -> None:
         if name in self._order:
             raise TableError(f"{self.where}: column '{name}' already exists; choose another name")
+        if (fault := column_rules.name_fault(self.where, name)) is not None:
+            raise fault
 
     def _add(self, change: AddColumn) -> None:
         column = change.column
         if not change.parent:
             if change.if_not_exists and column.name in self._columns:
                 return
-            self._check_name_is_free(column.name)
+            self._check_new_name(column.name)
         else:
             self.column(change.parent)
         if not column.nullable:
@@ -263,7 +268,7 @@ class Draft:
         if len(change.path) == 1:
             if name in self.table.partition_keys:
                 self._check_not_a_key(name, "renamed")
-            self._check_name_is_free(new)
+            self._check_new_name(new)
             self._order[self._order.index(name)] = new
         self._change(self._schema_change.rename_column(list(change.path), new))
         if len(change.path) == 1:

@@ -36,14 +36,22 @@ def name_conflict(name: str, others: Iterable[str]) -> str | None:
     return reserved_name(name)
 
 
+def name_fault(where: str, name: str, others: Iterable[str] = ()) -> TableError | None:
+    """The error of a column that a table with other columns cannot have; None: it can."""
+    reason = name_conflict(name, others)
+    if reason is None:
+        return None
+    return TableError(f"{where}: column '{name}': {reason}; choose another name")
+
+
 def column_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     """Columns that have no possible name or type, or that another column hides."""
     seen: list[str] = []
     for name, text in schema.columns:
-        reason = name_conflict(name, seen)
+        fault = name_fault(schema.where, name, seen)
         seen.append(name)
-        if reason is not None:
-            yield TableError(f"{schema.where}: column '{name}': {reason}; choose another name")
+        if fault is not None:
+            yield fault
         try:
             types.parse(text)
         except TableError as error:
