@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from contextlib import closing
-from functools import partial
 
 from tests.integration.mysql.history import Database
 from tests.integration.runtime.concurrent_steps import ConcurrentSteps
 
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, TableFilter, check_synced
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, TableFilter
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import parse
 from streamhouse.mysql.table import check_server, load_table
@@ -38,8 +37,8 @@ def test_no_part_of_a_table_is_left_out(database: Database) -> None:
     database.run("ALTER TABLE b ADD FOREIGN KEY (parent) REFERENCES a (id) ON DELETE CASCADE")
     options = parse(database.options("a"))
     with closing(Session(options)) as session, _Altering(database):
-        check = partial(check_synced, session, check_server(session, options), options)
-        discovery = Discovery(session, options, TableFilter(database.name), check)
+        server, tables = check_server(session, options), TableFilter(database.name)
+        discovery = Discovery.of_sync(session, server, options, tables)
         names = [(database.name, table) for table in _TABLES]
         for _ in range(_READINGS):
             found = discovery.described(names)

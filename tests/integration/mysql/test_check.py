@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests.mysql_server import IS_MYSQL, Server
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, TableFilter, check_synced
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, TableFilter
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import StreamhouseError, TableError
@@ -142,8 +141,8 @@ def test_settings_that_are_missing_are_mended_by_the_fixes(unfit: MariaDB) -> No
     assert str(caught.value) == error
     parsed = parse(options)
     with closing(Session(parsed)) as session:
-        check = partial(check_synced, session, check_server(session, parsed), parsed)
-        synced = Discovery(session, parsed, TableFilter("unlogged"), check).found()
+        server, tables = check_server(session, parsed), TableFilter("unlogged")
+        synced = Discovery.of_sync(session, server, parsed, tables).found()
     assert [table.reason for table in synced] == [error]
 
 

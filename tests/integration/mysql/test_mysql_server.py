@@ -10,7 +10,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 from tests.mysql_server import MySql
 from tests.waiting import DEADLINE_S, looks, until
 
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, TableFilter, check_synced
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, TableFilter
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError, TableError
 from streamhouse.mysql.checks import check
@@ -445,8 +444,8 @@ def test_rows_that_foreign_keys_change(database: Database) -> None:
     assert {key: row["t"] for (key,), row in grandchild.rows.items()} == {100: None, 101: 20}
     options = parse(database.options("t"))
     with contextlib.closing(Session(options)) as session:
-        check_table = partial(check_synced, session, check_server(session, options), options)
-        found = Discovery(session, options, TableFilter(database.name), check_table).found()
+        server, tables = check_server(session, options), TableFilter(database.name)
+        found = Discovery.of_sync(session, server, options, tables).found()
     assert [item.reason for item in found] == [None, None, None]
 
 

@@ -8,12 +8,11 @@ docs/decisions/195-schema-changes-of-a-sync.md says how schema changes are follo
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.statements import DdlChange, DdlChanges
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
-from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, check_synced
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     altered_parents,
@@ -82,8 +81,7 @@ class SyncPlanner(TablesPlanner):
         self._spec = spec
         self._table_sets = TableSets(checkpoint)
         self._follower = SchemaEvolution(spec.options, checkpoint, spec.query_id)
-        check = partial(check_synced, session, server, options)
-        self._discovery = Discovery(session, options, spec.options.tables, check)
+        self._discovery = Discovery.of_sync(session, server, options, spec.options.tables)
         self._tables: tuple[object, Tables] = (None, {})
         self._find_tables = find_tables
         self._snapshot_rows, self._changes = Counter[str](), Counter[str]()

@@ -138,7 +138,7 @@ class SyncQuery(JobQuery):
         self._check_origin()
         server = check_server(self._session, self._options.mysql)
         self._check_startup(server)
-        path = self._checkpoint.path
+        path = self.checkpoint.path
         self.spec = SyncSpec(self._query_id, self._options, path, server, self._parallelism)
         before = list(self._table_sets.latest().tables.values())
         self._hold(before, recognised=True)
@@ -298,7 +298,7 @@ class SyncQuery(JobQuery):
         """
         for target in {table.target for table in tables} - self._holds.keys():
             held = HeldTables([self._options.address(target)], recognised=recognised)
-            holds = RetentionHolds(self._query_id, held, self._checkpoint, self.progress)
+            holds = RetentionHolds(self._query_id, held, self.checkpoint, self.progress)
             holds.prepare()
             self._holds[target] = holds
 

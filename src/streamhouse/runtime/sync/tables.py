@@ -4,14 +4,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from streamhouse.background import RepeatedStep
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.discovery import (
     Discovery,
     FoundTable,
-    check_synced,
     selected_names,
 )
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
@@ -62,8 +60,7 @@ class SyncTables:
     ) -> None:
         self._options, self._table_sets, self._session = options, table_sets, session
         self._server = server
-        check = partial(check_synced, session, server, options.mysql)
-        self._discovery = Discovery(session, options.mysql, options.tables, check)
+        self._discovery = Discovery.of_sync(session, server, options.mysql, options.tables)
         self._targets = Targets(options, notice, table_sets)
         self._notice, self._joining = notice, joining
         self._present, self._scratch = present, scratch

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, OptionError, TableError
@@ -107,15 +107,6 @@ def _databases(session: Session, tables: TableFilter) -> list[str]:
     return [str(row[0]) for row in rows if tables.has_database(str(row[0]))]
 
 
-def check_synced(
-    session: Session, server: Server, options: MySqlOptions, table: TableDefinition
-) -> None:
-    """Raise `TableError` if a sync cannot follow a table, of which it reads all columns."""
-    check_key_exists(table)
-    # Rows that foreign keys change are compared with MariaDB's; MySQL may log them.
-    check_followable(session, server, options, table, table.columns, compares=server.mariadb)
-
-
 class Discovery:
     """Lists the selected tables of a server; driver only.
 
@@ -133,6 +124,19 @@ class Discovery:
     ) -> None:
         self._session, self._options, self._filter = session, options, tables
         self._check, self._views = check, views
+
+    @classmethod
+    def of_sync(
+        cls, session: Session, server: Server, options: MySqlOptions, tables: TableFilter
+    ) -> Self:
+        """Lists the tables of a sync, which reads all of their columns."""
+
+        def check(table: TableDefinition) -> None:
+            check_key_exists(table)
+            # Rows that foreign keys change are compared with MariaDB's; MySQL may log them.
+            check_followable(session, server, options, table, table.columns, server.mariadb)
+
+        return cls(session, options, tables, check)
 
     def names(self) -> set[TableNames]:
         """The names of all selected tables; runs two statements."""
