@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -44,6 +44,11 @@ _T = TypeVar("_T")
 Batches: TypeAlias = Callable[[], Iterator[Any]]
 Scanner: TypeAlias = Callable[[BoundedScan], tuple[pa.Schema, Batches]]
 """Returns a scan's schema, and a function that reads its batches from the start on each call."""
+
+
+def no_tables(scan: BoundedScan) -> NoReturn:
+    """The `Scanner` of a query that reads no table."""
+    raise AssertionError(f"nothing reads {scan.table.name}")
 
 
 @dataclass(frozen=True)

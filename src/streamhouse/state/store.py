@@ -28,6 +28,7 @@ manifest with rows before the last batch is kept."""
 MANIFEST = "manifest-"
 """What the names of manifests begin with."""
 _WRITING = "writing.lock"
+"""The file that `StateStore.writing` locks."""
 LEFT_OVER_S = 3600.0
 """Files that no manifest names are left by dead tasks, or belong to a running one."""
 

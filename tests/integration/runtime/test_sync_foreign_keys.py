@@ -210,14 +210,21 @@ def database(sync: Sync, name: str, user: str | None = None, **how: Any) -> None
     run_sync(SyncRun(options, until_caught_up=True, notice=sync.notices.append))
 
 
-def test_what_such_a_table_needs(cascading: Sync, mariadb: MariaDB) -> None:
-    """A user who may only SELECT sees no rules of foreign keys in information_schema."""
-    sync, name = cascading, "cascades_needs"
-    fresh(mariadb, name)
-    mariadb.execute(
+def regions_and_cities(server: MariaDB, name: str) -> None:
+    """Create a database of a few rows, with the tables that refer to each other up to shops."""
+    fresh(server, name)
+    server.execute(
         *(f"CREATE TABLE {name}.{table}" for table in TABLES[:3]),
         f"INSERT INTO {name}.region VALUES (1, 'a', 1), (2, 'b', 2)",
         f"INSERT INTO {name}.city VALUES (1, 1, 1), (2, 2, 2)",
+    )
+
+
+def test_what_such_a_table_needs(cascading: Sync, mariadb: MariaDB) -> None:
+    """A user who may only SELECT sees no rules of foreign keys in information_schema."""
+    sync, name = cascading, "cascades_needs"
+    regions_and_cities(mariadb, name)
+    mariadb.execute(
         f"INSERT INTO {name}.shop (id, city, v) VALUES (1, 1, 1), (2, 2, 2)",
         "CREATE OR REPLACE USER only_reads@'%' IDENTIFIED BY 'x'",
         f"GRANT SELECT ON {name}.* TO only_reads@'%'",
@@ -266,12 +273,7 @@ def test_what_such_a_table_needs(cascading: Sync, mariadb: MariaDB) -> None:
 def test_a_transaction_that_creates_a_temporary_table(cascading: Sync, mariadb: MariaDB) -> None:
     """It is a batch of its own if the temporary table has the name of a followed one."""
     sync, name = cascading, "cascades_temporary"
-    fresh(mariadb, name)
-    mariadb.execute(
-        *(f"CREATE TABLE {name}.{table}" for table in TABLES[:3]),
-        f"INSERT INTO {name}.region VALUES (1, 'a', 1), (2, 'b', 2)",
-        f"INSERT INTO {name}.city VALUES (1, 1, 1), (2, 2, 2)",
-    )
+    regions_and_cities(mariadb, name)
     sync.database(name, table_conf=KEPT)
     connection = mariadb.connect(name)
     connection.autocommit(False)

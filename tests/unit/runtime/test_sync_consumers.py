@@ -30,7 +30,7 @@ def sync(world: World) -> Any:
     """The part of a sync's query that has to do with consumers."""
     query: Any = SyncQuery.__new__(SyncQuery)
     query._options = SimpleNamespace(address=lambda name: TableAddress(world.options, name))
-    query._query_id, query._checkpoint = world.query_id, world.checkpoint
+    query._query_id, query.checkpoint = world.query_id, world.checkpoint
     query.progress = QueryProgress({}, replayed=True)
     query._holds, query._refreshed, query._refresh_at = {}, 0, 0.0
     return query

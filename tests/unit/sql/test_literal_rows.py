@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamhouse.duckdb_engine import run_bounded
+from streamhouse.duckdb_engine import no_tables, run_bounded
 from streamhouse.errors import QueryError, SqlError, StreamhouseError, TableError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.parser import literal_reader
-from streamhouse.sql.plan import CURRENT, AsOf, BoundedScan, Column, Name, Resolver, TableInfo
+from streamhouse.sql.plan import CURRENT, AsOf, Column, Name, Resolver, TableInfo
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert, Query
 
@@ -35,10 +35,6 @@ def _each_list_is_long() -> Iterator[None]:
         yield
 
 
-def _no_scan(scan: BoundedScan) -> NoReturn:
-    raise AssertionError(f"{scan.relation} is read")
-
-
 def inserted(rows: Sequence[str]) -> Query:
     """The query of an INSERT of these rows."""
     (statement,) = parse_script(f"INSERT INTO t VALUES {_LINE.join(rows)};")
@@ -55,7 +51,7 @@ def both(rows: Sequence[str], target: TableInfo | None = None) -> tuple[Any, Any
 
 def _answer(query: Query, target: TableInfo | None) -> Any:
     try:
-        return run_bounded(analyze_bounded(query, _NoTables(), target), _no_scan)
+        return run_bounded(analyze_bounded(query, _NoTables(), target), no_tables)
     except StreamhouseError as error:
         return type(error).__name__
 
@@ -223,7 +219,7 @@ def test_an_invalid_date_is_an_error() -> None:
     rows = ["(DATE '2024-01-01')", "(DATE '2024-02-31')"]
     with pytest.raises(QueryError, match="2024-02-31"):
         query = inserted(rows)
-        run_bounded(analyze_bounded(query, _NoTables(), table("DATE")), _no_scan)
+        run_bounded(analyze_bounded(query, _NoTables(), table("DATE")), no_tables)
 
 
 def test_columns_with_too_many_forms_are_parsed_whole() -> None:

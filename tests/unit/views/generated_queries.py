@@ -14,6 +14,11 @@ _AGGREGATES = ("COUNT(*)", "COUNT({n})", "SUM({d})", "AVG({d})", "MIN({s})", "MA
                "COUNT(DISTINCT {s})", "SUM({d}) FILTER (WHERE {n} > 1)")  # fmt: skip
 
 
+def queries_of(seed: int, count: int) -> dict[str, str]:
+    """Queries of as many views, by the views' names."""
+    return {f"v{n}": Generator(seed * count + n).query() for n in range(count)}
+
+
 class Generator:
     """Generates one query."""
 

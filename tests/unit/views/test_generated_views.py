@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.unit.views.generated_queries import Generator
+from tests.unit.views.generated_queries import queries_of
 from tests.unit.views.view_session import ViewSession, change
 
 from streamhouse.errors import StreamhouseError
@@ -19,7 +19,7 @@ _VIEWS = 8
 )
 def test_generated_views(seed: int, tmp_path: Path) -> None:
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
-    views = {f"v{n}": Generator(seed * _VIEWS + n).query() for n in range(_VIEWS)}
+    views = queries_of(seed, _VIEWS)
     for name, query in views.items():
         session.view(name, query)
     for number in range(3):

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
-from tests.unit.views.generated_queries import Generator
+from tests.unit.views.generated_queries import queries_of
 from tests.unit.views.view_session import ViewBatches, ViewSession, change
 
 from streamhouse.connectors.base import WrittenBatch
@@ -48,7 +48,7 @@ def test_generated_views(
     monkeypatch.setattr(trees, "PART_ROWS", (250_000, 1, 3)[seed % 3])
     monkeypatch.setattr(incremental, "_FEW_ROWS", seed % 2 * 10_000)
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
-    queries = {f"v{n}": Generator(seed * _VIEWS + n).query() for n in range(_VIEWS)}
+    queries = queries_of(seed, _VIEWS)
     views = _created(session, queries, tmp_path)
     for number in range(5):
         session.execute(change(rng, number))

@@ -58,7 +58,7 @@ def test_of_pipelines_that_start_at_once_one_keeps_a_table(spec: ViewSpec, tmp_p
         thread.join()
     (winner,) = started
     assert len(refused) == 2 and all("is already running" in text for text in refused)
-    winner._checkpoint.release()
+    winner.checkpoint.release()
     for name in _PIPELINES:
         checkpoint = Checkpoint(tmp_path / "checkpoints", VIEWS, "shop.kept")
         later = ViewQuery(spec, checkpoint, name)

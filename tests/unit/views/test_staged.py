@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.views.generated_queries import Generator
+from tests.unit.views.generated_queries import queries_of
 from tests.unit.views.staged_refresh import committed, staged_refresh, staged_results
 from tests.unit.views.view_session import ViewSession, change
 
@@ -30,7 +30,7 @@ _VIEWS = 4
 def test_generated_views(seed: int, tmp_path: Path) -> None:
     """As `test_generated_views`, by stages where several tasks can compute the view."""
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
-    views = {f"v{n}": Generator(seed * _VIEWS + n).query() for n in range(_VIEWS)}
+    views = queries_of(seed, _VIEWS)
     for name, query in views.items():
         session.view(name, query)
     staged = [name for name in views if is_divisible(session.spec(name).plan)]

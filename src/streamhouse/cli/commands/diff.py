@@ -43,14 +43,12 @@ def diff(
         record = {"view": view, "inputs": found.inputs, **counts, **columns, "rows": rows}
         print(json.dumps(record, default=str))
     else:
-        _print(found.changes.total(), counts, columns, found)
+        _print(counts, columns, found)
     if not found.equal:
         raise typer.Exit(_DIFFERS)
 
 
-def _print(
-    total: int, counts: Mapping[str, int], columns: Mapping[str, tuple[str, ...]], found: Any
-) -> None:
+def _print(counts: Mapping[str, int], columns: Mapping[str, tuple[str, ...]], found: Any) -> None:
     inputs = ", ".join(f"snapshot {number} of {table}" for table, number in found.inputs.items())
     rows = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     print(f"{found.view}, computed from {inputs}: {rows}" if inputs else f"{found.view}: {rows}")
@@ -59,5 +57,5 @@ def _print(
             print(f"{name.replace('_', ' ')}: {', '.join(listed)}")
     for kind, row in found.first:
         print(f"{kind}  " + "  ".join(f"{name}={value}" for name, value in row.items()))
-    if total > len(found.first):
-        print(f"… and {total - len(found.first):,} more")
+    if left := found.changes.total() - len(found.first):
+        print(f"… and {left:,} more")

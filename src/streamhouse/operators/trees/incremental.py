@@ -7,8 +7,8 @@ as new segments, so the kept rows from before stay until the refresh is done.
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -130,15 +130,15 @@ class IncrementalRefresh:
 
     def keep(self) -> None:
         """Write the rows of all changes as segments, and add these to the kept rows."""
-        added: dict[str, Future[SegmentFile]] = {}
+        added: list[tuple[str, Callable[[], SegmentFile]]] = []
         with ThreadPoolExecutor(THREADS) as threads:
             for name, rows in self._stored.items():
                 for kept in self._tree.keeping.get(name, ()):
                     if len(added) >= THREADS:  # So many changes at a time are in memory.
-                        list(added.values())[-THREADS].result()
-                    added[kept.name] = self._change_segment(kept, name, rows, threads)
-        for name, segment in added.items():
-            self._add(name, self._tree.arrangements[name], segment.result())
+                        added[-THREADS][1]()
+                    added.append((kept.name, self._change_segment(kept, name, rows, threads)))
+        for name, segment in added:
+            self._add(name, self._tree.arrangements[name], segment())
 
     def _compute(self, changes: Mapping[Source, SourceChange]) -> None:
         """Make the relations of all changes."""
@@ -438,17 +438,16 @@ class IncrementalRefresh:
 
     def _change_segment(
         self, kept: Arrangement, name: str, rows: int, threads: ThreadPoolExecutor
-    ) -> Future[SegmentFile]:
-        """Write the rows of a change, in another thread if they are few."""
+    ) -> Callable[[], SegmentFile]:
+        """Write the rows of a change, in another thread if they are few; call it to wait for it."""
         sql = kept.stored(name, WEIGHT)
         if rows > _SORTED_ROWS:
-            done = Future[SegmentFile]()
-            done.set_result(self._segment(kept, sql))
-            return done
+            done = self._segment(kept, sql)
+            return lambda: done
         table, folder = self._db.sql(sql).to_arrow_table(), self._store.folder
         return threads.submit(
             lambda: written(folder, table.schema, kept.sorted(table).to_batches())
-        )
+        ).result
 
     def _add(self, name: str, kept: Arrangement, segment: SegmentFile) -> None:
         """Add the segment of a change to an arrangement, and merge its segments if many."""

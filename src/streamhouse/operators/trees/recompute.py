@@ -16,14 +16,13 @@ from typing import TypeVar
 import duckdb
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Limits, Scanner, opened
+from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Limits, Scanner, no_tables, opened
 from streamhouse.errors import QueryError
 from streamhouse.operators.operator import WEIGHT, Operator, walk, whole_sql
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.arrangement import net
 from streamhouse.operators.trees.drawing import described
 from streamhouse.operators.trees.view_changes import bag_changes, view_changes
-from streamhouse.sql.plan import BoundedScan
 
 MEMORY = "300MB"
 """What DuckDB uses for a view before it spills to files."""
@@ -83,7 +82,7 @@ class Recompute:
 
         def run(limits: Limits) -> Iterator[tuple[str, pa.RecordBatch]]:
             more = {_KEPT: old, _STORED: new}
-            with opened(stored, _no_table, limits, threads=self.threads, more=more) as connection:
+            with opened(stored, no_tables, limits, threads=self.threads, more=more) as connection:
                 yield from view_changes(connection, self.plan, _KEPT, _STORED, updates)
 
         return Limits.growing(lambda limits: started(run(limits)), MEMORY)
@@ -125,10 +124,6 @@ class Recompute:
         """The result; of rows with equal keys the last one, in the order of all columns."""
         sql = self.plan.query.sql
         return sql if self.plan.unique else self.plan.tree.whole([f"({sql})"])
-
-
-def _no_table(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-    raise AssertionError(scan)
 
 
 def started(items: Iterator[_T]) -> Iterator[_T]:

@@ -92,11 +92,11 @@ def opened_view(
 
 def _checkpoints(address: TableAddress) -> list[Checkpoint]:
     """The checkpoints of the queries that append to a table; else that of the view."""
-    root, name = checkpoints_of(address.warehouse.get("warehouse", "")), address.identifier
+    root, name = checkpoints_of(address.warehouse["warehouse"]), address.identifier
     pipelines = sorted({pipeline_of(path) for path in root.glob(f"*/{name}*")} - {VIEWS})
     own = (each for pipeline in pipelines for each in checkpoints_for(root, pipeline, name))
     appending = [each for each in own if _kept_select(each) is not None]
-    return appending or [Checkpoint(root, VIEWS, name)]
+    return appending or [Checkpoint.of_view(address)]
 
 
 def _kept_select(checkpoint: Checkpoint) -> tuple[str, list[str], bool, str] | None:

@@ -17,7 +17,7 @@ from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
+from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.statements.script_plan import plan_script
 from streamhouse.runtime.views.inputs import ViewInputs
 from streamhouse.runtime.views.planned import view_spec
@@ -61,10 +61,11 @@ def view_difference(
     checkpoint on this machine has them, else from the newest ones. `most`: how many rows `first`
     has. Raises `TableError` without a next query, and if the table cannot have its columns.
     """
-    session = Session(warehouse) if statements is None else DraftSession(warehouse)
-    if isinstance(session, DraftSession) and statements is not None:
-        session.notice = lambda text: None
-        for _ in plan_script(session, statements):
+    session = Session(warehouse)
+    if statements is not None:
+        session = draft = DraftSession(warehouse)
+        draft.notice = lambda text: None
+        for _ in plan_script(draft, statements):
             pass
     full = session.full(split_identifier(view))
     next_view = session.materialized.next(full)
@@ -101,8 +102,7 @@ def view_difference(
 
 
 def _offset(spec: ViewSpec) -> Offset:
-    root = checkpoints_of(spec.target.warehouse["warehouse"])
-    last = Checkpoint(root, VIEWS, spec.target.identifier).logs.last_offset()
+    last = Checkpoint.of_view(spec.target).logs.last_offset()
     newest = ViewPlanner(spec).newest({})
     read = last.get("vector", {})
     vector = {key: read.get(key, position) for key, position in newest["vector"].items()}

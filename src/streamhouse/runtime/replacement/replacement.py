@@ -1,9 +1,11 @@
 """Computes the next query of a running view beside it, until it can take over."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.files import is_local
@@ -16,15 +18,11 @@ from streamhouse.runtime.views.query import ViewQuery
 from streamhouse.sql.plan import Name
 from streamhouse.sql.views.stored_view import StoredView
 
+if TYPE_CHECKING:
+    from streamhouse.runtime.pipeline import Pipeline
+
 _LOOK_S, _REMOTE_LOOK_S = 1.0, 10.0
 """How often a running view looks for a next query; of an object store, each look is a request."""
-
-
-class Queries(Protocol):
-    """The queries of a pipeline, which starts those that are added."""
-
-    def add(self, query: JobQuery) -> None: ...
-    def remove(self, query: JobQuery, dropped: bool = False) -> None: ...
 
 
 class Replacement:
@@ -39,13 +37,13 @@ class Replacement:
         session: Session,
         view: Name,
         made: Callable[[DefinedView], ViewQuery],
-        queries: Queries,
+        pipeline: Pipeline,
         notice: Callable[[str], None],
         must_succeed: bool,
     ) -> None:
         """`must_succeed`: if the next query fails, all do."""
         self._session, self._view, self._made = session, view, made
-        self._queries, self._notice, self._must_succeed = queries, notice, must_succeed
+        self._pipeline, self._notice, self._must_succeed = pipeline, notice, must_succeed
         self._query = made(session.materialized.defined(view))
         self._following: ViewQuery | None = None
         self._definition: DefinedView | None = None
@@ -53,7 +51,7 @@ class Replacement:
         """The definition of `_following`, or one that has failed."""
         self._fingerprint = ""
         self._due = 0.0
-        queries.add(self._query)
+        pipeline.add(self._query)
 
     def step(self) -> bool:
         """Go on, without waiting; returns whether a next query is computed or swapped in."""
@@ -106,7 +104,7 @@ class Replacement:
             if self._definition is not None:
                 self._following = self._made(self._definition)
                 self._fingerprint = ViewPlanner(self._following.spec).newest({})["view"]
-                self._queries.add(self._following)
+                self._pipeline.add(self._following)
         except StreamhouseError as error:
             if self._must_succeed:
                 raise
@@ -115,12 +113,12 @@ class Replacement:
     def _drop_following(self) -> None:
         """Go on without the next query; start that of the view again if it was stopped for it."""
         assert self._following is not None
-        self._queries.remove(self._following, dropped=True)
+        self._pipeline.remove(self._following, dropped=True)
         self._following = None
         if self._query.is_stopping:
-            self._queries.remove(self._query)
+            self._pipeline.remove(self._query)
             self._query = self._made(self._session.materialized.defined(self._view))
-            self._queries.add(self._query)
+            self._pipeline.add(self._query)
 
     def _has_caught_up(self, following: ViewQuery) -> bool:
         """Whether the next query has read all that the view has."""
@@ -152,8 +150,8 @@ class Replacement:
 
     def _swap(self, following: ViewQuery) -> None:
         self._query.check()
-        self._queries.remove(self._query)
-        self._queries.remove(following, dropped=True)
+        self._pipeline.remove(self._query)
+        self._pipeline.remove(following, dropped=True)
         assert self._definition is not None
         definition = replace(self._definition, name=self._view)
         self._following = self._seen = None
@@ -162,7 +160,7 @@ class Replacement:
             f"{'.'.join(self._view[1:])}: the new query has taken over, {changes:,} changes"
         )
         self._query = self._made(self._session.materialized.defined(self._view))
-        self._queries.add(self._query)
+        self._pipeline.add(self._query)
 
 
 def _is_after(own: Any, other: Any) -> bool:

@@ -131,12 +131,11 @@ class MaterializedViews:
         if statement.altered:
             before = self.existing(full)
             statement = replace(statement, freshness_s=before.freshness_s, full=before.full)
-        view = self._create_or_find(statement, full, at_once)
-        self._defined[full] = view
+        self._defined[full] = self._create_or_find(statement, full, exists, at_once)
         return not exists
 
     def _create_or_find(
-        self, statement: CreateMaterializedView, full: Name, at_once: bool
+        self, statement: CreateMaterializedView, full: Name, exists: bool, at_once: bool
     ) -> DefinedView:
         name = ".".join(full[1:])
         if self._session.view(full) is not None:
@@ -144,10 +143,10 @@ class MaterializedViews:
         inputs = ViewInputTables(self._session, full)
         text = with_full_names(statement.query, inputs.stored_name)
         stored = StoredView(text, statement.freshness_s, statement.full, zone=inputs.zone)
-        key = self._table(full).primary_key if self._session.has_table(full) else ()
+        key = self._table(full).primary_key if exists else ()
         plan = plan_view(statement.query, inputs, statement.columns, statement.primary_key, key)
         feeds = inputs.create(statement.position)
-        if not self._session.has_table(full):
+        if not exists:
             self._create(statement, full, stored, plan)
             return DefinedView(full, stored, plan, feeds)
         before = self.find(full)
@@ -220,12 +219,10 @@ class MaterializedViews:
 
     def gaining(self, column: str) -> str | None:
         """Which view of the script gets a column with its next query; for error messages."""
-        for name, view in self._defined.items():
-            if name[2].endswith(NEXT) and column in [each.name for each in view.plan.columns]:
-                view_name = name[2].removesuffix(NEXT)
-                return (
-                    f"view {view_name} gets it with its new query; run that statement alone first"
-                )
+        for name, defined in self._defined.items():
+            if name[2].endswith(NEXT) and column in [each.name for each in defined.plan.columns]:
+                view = name[2].removesuffix(NEXT)
+                return f"view {view} gets it with its new query; run that statement alone first"
         return None
 
     def take_over(self, new: DefinedView) -> None:
@@ -273,7 +270,7 @@ class MaterializedViews:
         return name
 
     def alter(self, statement: AlterMaterializedView) -> None:
-        """Run SUSPEND, RESUME or SET FRESHNESS."""
+        """Run SUSPEND, RESUME, SET FRESHNESS or ROLLBACK."""
         full = self._session.full(statement.name)
         before = self.existing(full)
         if statement.rollback:

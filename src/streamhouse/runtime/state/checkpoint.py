@@ -76,6 +76,11 @@ class Checkpoint:
         self.logs = BatchLogs(self.path)
         self._lock: int | None = None
 
+    @classmethod
+    def of_view(cls, address: TableAddress) -> Self:
+        """The checkpoint of a view in the default folder of its warehouse."""
+        return cls(checkpoints_of(address.warehouse["warehouse"]), VIEWS, address.identifier)
+
     def acquire(self, wait_s: float = 30.0) -> None:
         """Lock the query for this process; waits up to `wait_s` seconds for one that is dying.
 

@@ -10,7 +10,7 @@ from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.operators.trees.drawing import drawn, whole_reason
 from streamhouse.runtime.session.materialized_views import ViewInputTables
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
+from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert, plan_select
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView, Staged
 from streamhouse.runtime.statements.staged_join import staged_join
@@ -64,9 +64,8 @@ def _lines(session: Session, inner: syntax.Statement) -> list[str]:
 
 def _replaced_line(spec: ViewSpec) -> str:
     """What it takes to replace the query of a view by that of a specification."""
-    rows, target = ViewPlanner(spec).rows_left({}) or 0, spec.target
-    checkpoint = Checkpoint(checkpoints_of(target.warehouse["warehouse"]), VIEWS, target.identifier)
-    newest = StateStore.of(checkpoint.path).newest
+    rows = ViewPlanner(spec).rows_left({}) or 0
+    newest = StateStore.of(Checkpoint.of_view(spec.target).path).newest
     kept = {} if newest is None else newest.arrangements
     shared = [files for name, files in kept.items() if name in compiled(spec).arrangements]
     taken = sum(file.rows for files in shared for file in files)

@@ -82,10 +82,10 @@ class ContinuousQuery(JobQuery):
                 # Raises for wrong options, or without a connection.
                 open_table(lookup)[0].close()
         self._last_commit.check()
-        log = BatchLog(self._checkpoint.path, self._checkpoint.logs.last_batch())
+        log = BatchLog(self.checkpoint.path, self.checkpoint.logs.last_batch())
         planner = self.progress.planner = BatchPlanner(spec)
         planner.check(self.progress.last_offset)
-        for offset in self._checkpoint.logs.unfinished():
+        for offset in self.checkpoint.logs.unfinished():
             planner.check(offset)
         if spec.shuffle is not None:
             ordered = spec.query.ordered and not spec.query.merging.grouped
@@ -93,17 +93,17 @@ class ContinuousQuery(JobQuery):
             spec = self.spec = replace(spec, gathered=gathered)
         self._source = planner.source
         tables = HeldTables.of(spec, planner.source)
-        self._holds = RetentionHolds(spec.query_id, tables, self._checkpoint, self.progress)
+        self._holds = RetentionHolds(spec.query_id, tables, self.checkpoint, self.progress)
         self._holds.prepare()
         if spec.sink is None:
             self._lineage = Lineage(spec)
             self._lineage.check_log(log)
-            self._lineage.recover(self._checkpoint)
+            self._lineage.recover(self.checkpoint)
         self._committer = BatchCommitter(spec)
         self._open.callback(self._committer.close)
         self._committer.check_log(log)
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
-        self._checkpoint.remember(
+        self.checkpoint.remember(
             {
                 "id": spec.query_id,
                 "fingerprint": spec.query.fingerprint,
@@ -116,7 +116,7 @@ class ContinuousQuery(JobQuery):
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         before = self.progress.last_offset
         retried(self._holds.batch_begins)
-        planned = {} if self.spec.shuffle is None else self._checkpoint.logs.newest()
+        planned = {} if self.spec.shuffle is None else self.checkpoint.logs.newest()
         shuffled = planned != before and not planned.get(WHOLE, True)
         if shuffled:
             shared = RowFiles.at(self._run.folder)
@@ -129,7 +129,7 @@ class ContinuousQuery(JobQuery):
             self._lineage.add(batch.record)
         end = batch.end
         if self.spec.query.scan.watermarks:
-            note_found(self._checkpoint.path, end, batch.reports)
+            note_found(self.checkpoint.path, end, batch.reports)
         self.progress.committed(end)
         if isinstance(source := self._source, PaimonSource):
             retried(lambda: source.store_progress(source_offset(end)))

@@ -63,7 +63,7 @@ class JobQuery(ABC):
         logs = checkpoint.logs
         replayed = logs.last_logged() <= logs.last_committed()
         self.progress = QueryProgress(logs.last_offset(), replayed)
-        self.checkpoint = self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         register_checkpoint(description.address.warehouse, checkpoint)
         self._run = StreamRun(checkpoint.run_folder())
 
@@ -117,7 +117,7 @@ class JobQuery(ABC):
     @property
     def checkpoint_path(self) -> Path:
         """The folder of the checkpoint."""
-        return self._checkpoint.path
+        return self.checkpoint.path
 
     @property
     def last_offset(self) -> Offset:
@@ -135,12 +135,12 @@ class JobQuery(ABC):
         after `pause`. There is no trigger interval.
         """
         self.metrics.begin()
-        name, path = self.description.name, self._checkpoint.path
+        name, path = self.description.name, self.checkpoint.path
         self._run.start(spark, self.spec, name, path, self._batch)
 
     def _batch(self, frame: DataFrame, spark_batch: int) -> None:
         began = time.monotonic()
-        self._checkpoint.logs.sync(spark_batch)
+        self.checkpoint.logs.sync(spark_batch)
         batch = self.commit(frame)
         if batch is None:
             return
@@ -181,4 +181,4 @@ class JobQuery(ABC):
             self.release()
             self.progress.close()
             self._run.close()
-            self._checkpoint.release()
+            self.checkpoint.release()

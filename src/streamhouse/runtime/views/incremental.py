@@ -262,9 +262,7 @@ class IncrementalView:
         """Raise `UnsuitableError` if recomputing the view is faster than using what is kept."""
         end = self._task.end
         old, new = (end if kept is None else kept.kept_at)["vector"], end["vector"]
-        tables = self._spec.tables.items()
-        extents = [extent(address.follow(), old[key], new[key]) for key, address in tables]
-        changed, rows = sum(each[0] for each in extents), sum(each[1] for each in extents)
+        changed, rows = changed_rows(self._spec, old, new)
         if kept is None:
             seconds = _recomputes[self._spec.fingerprint]
             fast = len(seconds) < _SEEN_RECOMPUTES or min(seconds) < FAST_S
@@ -382,6 +380,15 @@ def unsuitable(spec: ViewSpec, store: StateStore, tree: CompiledTree, end: Offse
         return "this host does not have the checkpoint"
     reason = next(filter(None, map(obstacle, tree.operators)), "")
     return reason if reason or spec.strategy != "auto" else whole_reason(tree.root)
+
+
+def changed_rows(
+    spec: ViewSpec, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> tuple[float, int]:
+    """How many records of a view's tables have changed between two vectors, and how many exist."""
+    tables = spec.tables.items()
+    found = [extent(address.follow(), old[key], new[key]) for key, address in tables]
+    return sum(changed for changed, _ in found), sum(rows for _, rows in found)
 
 
 def extent(table: Table, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[float, int]:

@@ -5,13 +5,13 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
 
 from streamhouse.arrow_batches import read_ahead
-from streamhouse.duckdb_engine import Batches, Limits, Scanner, opened, warehouse_scanner
+from streamhouse.duckdb_engine import Batches, Limits, Scanner, no_tables, opened, warehouse_scanner
 from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -132,9 +132,5 @@ def opened_alone(
     """As `duckdb_engine.opened` for a view's query, without the query's tables."""
     query = replace(spec.plan.query, scans=())
     return opened(
-        query, _no_scan, limits, threads=threads, now_ms=now_ms, more=more, lasting=lasting
+        query, no_tables, limits, threads=threads, now_ms=now_ms, more=more, lasting=lasting
     )
-
-
-def _no_scan(scan: BoundedScan) -> NoReturn:
-    raise AssertionError(f"nothing reads {scan.table.name}")

@@ -81,16 +81,16 @@ class ViewQuery(JobQuery):
     def check_first_start(self) -> None:
         """Raise `TableError` if the table has rows of statements or of another pipeline's query."""
         name = self.spec.target.identifier
-        writer = (self._checkpoint.previous() or {}).get("pipeline", self.description.pipeline)
+        writer = (self.checkpoint.previous() or {}).get("pipeline", self.description.pipeline)
         if writer != self.description.pipeline:
-            self._checkpoint.release()
+            self.checkpoint.release()
             raise TableError(
                 f"table {name} has the result of an INSERT of pipeline '{writer}', which this "
                 f"query would remove; INSERT into a table of its own, or SET 'pipeline.name' = "
                 f"'{writer}' if this query replaces that one"
             )
         if not self.progress.last_offset and has_rows(self.spec.target.open()):
-            self._checkpoint.release()
+            self.checkpoint.release()
             raise TableError(
                 f"table {name} has rows already, and this query would "
                 "remove those that its SELECT does not return; run the script once with "
@@ -101,7 +101,7 @@ class ViewQuery(JobQuery):
         """Let large refreshes use several hosts, and all hosts find the kept rows."""
         if self.spec.parallel_rows is None:
             self.spec = replace(self.spec, parallel_rows=PARALLEL_ROWS)
-        folder = shared_folder(self.spec.target.warehouse, self._checkpoint)
+        folder = shared_folder(self.spec.target.warehouse, self.checkpoint)
         if folder is not None:
             self.spec = replace(self.spec, replica=f"{folder}/{FOLDER}")
             self._replica = self.spec.open_replica()
@@ -112,13 +112,13 @@ class ViewQuery(JobQuery):
         self.progress.planner = ViewPlanner(self.spec)
         spec = self.spec
         tables = HeldTables([spec.target], spec.read_positions, recognised=spec.plan.keyless)
-        self._holds = RetentionHolds(spec.query_id, tables, self._checkpoint, self.progress)
+        self._holds = RetentionHolds(spec.query_id, tables, self.checkpoint, self.progress)
         self._holds.prepare()
         self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._moved_at = time.monotonic()
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._count_rows()
-        self._checkpoint.remember(
+        self.checkpoint.remember(
             {
                 "id": self.spec.query_id,
                 "pipeline": self.description.pipeline,
@@ -164,9 +164,11 @@ class ViewQuery(JobQuery):
 
     def _staged(self, frame: DataFrame) -> DataFrame:
         """What the tasks of the last level return, for a frame of what those of the first send."""
-        spec, before, end = self.spec, self.progress.last_offset, self._checkpoint.logs.newest()
+        spec, before, end = self.spec, self.progress.last_offset, self.checkpoint.logs.newest()
         count = 0 if end == before else tasks_of(spec, end)
-        for level in range(1, staged_tree(spec.plan).last + 1 if count else 1):
+        if not count:
+            return frame
+        for level in range(1, staged_tree(spec.plan).last + 1):
             own = partial(_run_own, spec, inputs_of(spec, before, end, count, level))
             frame = frame.repartitionById(count, frame["task"]).mapInArrow(own, RESULT_TYPE)
         return frame

@@ -8,7 +8,7 @@ from dataclasses import replace
 from streamhouse.errors import SqlError, StreamhouseError
 from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
+from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planned import check_view, view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
@@ -39,8 +39,7 @@ def refresh_view(session: Session, statement: AlterMaterializedView) -> int:
         return refresh(view_spec(session, target, view.plan)).total()
     check_view(following.plan, target, statement.position)
     address = session.address(target)
-    root = checkpoints_of(address.warehouse["warehouse"])
-    checkpoint = Checkpoint(root, VIEWS, address.identifier)
+    checkpoint = Checkpoint.of_view(address)
     try:
         checkpoint.acquire(wait_s=0)
     except StreamhouseError as error:

@@ -9,9 +9,6 @@ Build = Callable[[Args], exp.Expr]
 Table = dict[str, tuple[int, int | None, Build]]
 """Function names with the least and greatest number of arguments (None: any) and a builder."""
 
-CURRENT_TIMES = (
-    "PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME", "WATERMARK"
-)  # fmt: skip
 _CURRENT = "__current_"
 CURRENT_WATERMARK = f"{_CURRENT}WATERMARK"
 """The placeholder of the watermark of a stream before a batch, in the type of its argument."""
@@ -70,7 +67,7 @@ def current_time(name: str) -> exp.Expr:
 
 
 def current_time_name(node: exp.Expr | None) -> str | None:
-    """Which of `CURRENT_TIMES` a node is; None for any other node."""
+    """The function whose time `current_time` gave a node; None for any other node."""
     if isinstance(node, exp.Anonymous) and str(node.this).startswith(_CURRENT):
         return str(node.this).removeprefix(_CURRENT)
     return None

@@ -10,14 +10,14 @@ from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.operators.trees.stages import StagedTree
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views.incremental import LARGE_CHANGE, extent, is_committed
+from streamhouse.runtime.views.incremental import LARGE_CHANGE, changed_rows, is_committed
 from streamhouse.runtime.views.inputs import Splits, ViewInputs
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
 
 STAGED = "staged"
 PARALLEL_ROWS = 500_000
-"""From so many rows on several tasks of a cluster recompute a view, unless the script sets it."""
+"""From so many rows, several tasks of a cluster recompute a view, unless the script sets it."""
 _trees: dict[str, StagedTree] = {}
 
 
@@ -52,9 +52,7 @@ def task_count(spec: ViewSpec, start: Offset, end: Offset) -> int:
         return 0
     same, new = start.get("view") == end["view"], end["vector"]
     old = start["vector"] if same else new
-    tables = spec.tables.items()
-    extents = [extent(address.follow(), old[key], new[key]) for key, address in tables]
-    changed, rows = sum(each[0] for each in extents), sum(each[1] for each in extents)
+    changed, rows = changed_rows(spec, old, new)
     recomputes = spec.strategy == "recompute" or whole_reason(spec.plan.tree)
     large = spec.strategy == "auto" and changed > rows * LARGE_CHANGE
     if rows < spec.parallel_rows or (same and not recomputes and not large):
