@@ -219,13 +219,18 @@ def main() -> int:
         print(json.dumps(one_run(warehouse, float(total), **json.loads(how))))
         return 0
     metrics = measure(given.rows, given.runs)
-    if given.json:
-        print(json.dumps(metrics))
-    else:
-        for name, value in metrics.items():
-            text = f"{value:,}" if isinstance(value, int | float) else value
-            print(f"{name:30} {text}")
+    print_metrics(metrics, given.json)
     return 0 if metrics["sum_is_right"] else 1
+
+
+def print_metrics(metrics: dict[str, Any], as_json: bool) -> None:
+    """Print the metrics as a JSON object, or each on a line."""
+    if as_json:
+        print(json.dumps(metrics), flush=True)
+        return
+    for name, value in metrics.items():
+        text = f"{value:,}" if isinstance(value, int | float) else value
+        print(f"{name:30} {text}", flush=True)
 
 
 if __name__ == "__main__":

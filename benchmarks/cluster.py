@@ -30,7 +30,13 @@ import pyspark
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.backlog import RUN_SECONDS, in_fresh_process, make_tables, run_script
+from benchmarks.backlog import (
+    RUN_SECONDS,
+    in_fresh_process,
+    make_tables,
+    print_metrics,
+    run_script,
+)
 from benchmarks.nexmark import Events, select_of
 
 from streamhouse.demo.mariadb import free_port
@@ -139,10 +145,7 @@ def measure_view(events: Events, name: str, total: int, runs: int) -> dict[str, 
         process.append(view_run(events, name, views[0], f"local[{CORES}]", {}))
         with standalone(CORES) as master:
             cluster.append(view_run(events, name, views[1], master, cluster_settings(CORES)))
-        for view in views:
-            kept, select = f"SELECT * FROM nexmark.{view}", select_of(name)
-            wrong = f"({kept} EXCEPT ALL {select}) UNION ALL ({select} EXCEPT ALL {kept})"
-            equal = equal and not events.rows(f"SELECT * FROM ({wrong}) LIMIT 1")
+        equal = equal and all(events.has_rows_of(view, select_of(name)) for view in views)
     ours, limit = (total / statistics.median(seconds) for seconds in (cluster, process))
     return {
         "name": name,
@@ -201,24 +204,15 @@ def main() -> int:
         for executors in given.executors:
             metrics = measure(given.rows, given.runs, executors, warehouse, total)
             right = right and metrics["sum_is_right"]
-            _print(metrics, given.json)
+            print_metrics(metrics, given.json)
     with tempfile.TemporaryDirectory(prefix="streamhouse-cluster-") as folder:
         if given.views:
             events = Events(f"{folder}/warehouse", given.events)
         for name in given.views:
             metrics = measure_view(events, name, given.events, given.runs)
             right = right and metrics["equal"]
-            _print(metrics, given.json)
+            print_metrics(metrics, given.json)
     return 0 if right else 1
-
-
-def _print(metrics: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(metrics), flush=True)
-        return
-    for name, value in metrics.items():
-        text = f"{value:,}" if isinstance(value, int | float) else value
-        print(f"{name:30} {text}", flush=True)
 
 
 if __name__ == "__main__":

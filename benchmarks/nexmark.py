@@ -135,7 +135,10 @@ class Events(Tables):
 
     def is_equal(self, name: str, view: str) -> bool:
         """Whether a table has the rows of its bounded query."""
-        select = select_of(name, "_before" if name in CLOSED else "")
+        return self.has_rows_of(view, select_of(name, "_before" if name in CLOSED else ""))
+
+    def has_rows_of(self, view: str, select: str) -> bool:
+        """Whether a table has the rows of a SELECT."""
         kept = f"SELECT * FROM nexmark.{view}"
         wrong = f"({kept} EXCEPT ALL {select}) UNION ALL ({select} EXCEPT ALL {kept})"
         return not self.rows(f"SELECT * FROM ({wrong}) LIMIT 1")
