@@ -10,10 +10,11 @@ import logging
 import math
 import os
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import duckdb
@@ -44,6 +45,7 @@ from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest, Segments
 from streamhouse.state.segment import StateError
 from streamhouse.state.store import StateStore
+from streamhouse.work_folder import work_folder
 
 log = logging.getLogger("streamhouse.views")
 SMALL_ROWS = 50_000
@@ -59,6 +61,10 @@ LARGE_READ = 0.2
 _FEW_ROWS = 10_000
 """One thread computes fewer changes as fast as several."""
 
+_COMMIT_S, _POLL_S = 0.2, 0.005
+"""How long the writing of what many changes keep waits for the commit of the batch, which needs the
+processors first."""
+
 _QUERIES = 60
 """About how many queries compute few changes."""
 
@@ -69,9 +75,8 @@ Changes = Iterator[tuple[str, pa.RecordBatch]]
 _recomputes: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_SEEN_RECOMPUTES))
 """The seconds of the last recomputes of each view in this process."""
 _trees: dict[tuple[str, str], CompiledTree] = {}
-_database = LastingConnection(memory_limit=MEMORY, temp_directory="")
-"""Computes few changes: to open a database takes longer. A task runs alone in its process."""
-atexit.register(_database.close)
+_opened = ExitStack()
+atexit.register(_opened.close)
 
 
 class UnsuitableError(Exception):
@@ -157,9 +162,16 @@ class IncrementalView:
         If its process ends first, the next batch continues from older rows.
         """
 
+        latest = None if self._newest is None else self._newest.id
+        deadline = time.monotonic() + _COMMIT_S
+
         def work() -> None:
             try:
                 with opened:
+                    while wrote and time.monotonic() < deadline:
+                        if self._table.latest_snapshot_id() != latest:
+                            break
+                        time.sleep(_POLL_S)
                     refresh.keep()
                     self._store.fill(self._manifest(wrote, refresh.segments))
             except (StreamhouseError, StateError, OSError) as error:
@@ -201,11 +213,11 @@ class IncrementalView:
         limits: Limits,
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, IncrementalRefresh]]:
         """A refresh from what was kept at one offset to another, and its connection."""
-        few = _are_few(changes)
-        threads, now_ms, query = 1 if few else THREADS, int(end["now"]), self._spec.plan.query
+        threads = 1 if _are_few(changes) else THREADS
+        now_ms, query = int(end["now"]), self._spec.plan.query
         # What needs more memory, or functions of users, gets a database of its own.
-        small = few and limits.memory == MEMORY and not query.functions
-        lasting = _database.cursor(query.sql, _QUERIES) if small else None
+        alone = limits.memory != MEMORY or query.functions
+        lasting = None if alone else _database(threads).cursor(query.sql, _QUERIES)
         with opened_alone(self._spec, limits, threads, now_ms, lasting=lasting) as connection:
             connection.execute(f"SET VARIABLE {OLD_NOW} = {time_sql(int(start['now']))}")
             yield connection, IncrementalRefresh(self._tree, connection, self._store, segments)
@@ -325,6 +337,15 @@ class IncrementalView:
             key = table_key(self._spec.addresses[source.scan.relation])
             if start["vector"][key] != end["vector"][key]:
                 yield source
+
+
+@cache
+def _database(threads: int) -> LastingConnection:
+    """Computes changes: to open a database takes 10 to 20 ms. A task runs alone in its process."""
+    spill = "" if threads == 1 else _opened.enter_context(work_folder("streamhouse-spill-"))
+    database = LastingConnection(threads=threads, memory_limit=MEMORY, temp_directory=spill)
+    _opened.callback(database.close)
+    return database
 
 
 def _are_few(changes: Mapping[Source, SourceChange]) -> bool:
