@@ -21,7 +21,6 @@ from streamhouse.errors import (
     UnsupportedSqlError,
 )
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
-from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
 from streamhouse.runtime.session.materialized_views import ViewInputTables
 from streamhouse.runtime.session.session import Session
@@ -31,6 +30,7 @@ from streamhouse.sql.batch.closed_windows import windows
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.resolution.columns import parse_query
+from streamhouse.sql.resolution.insert_target import given_columns
 from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.syntax import Insert, Query, Select
 from streamhouse.sql.text import ticked
