@@ -22,29 +22,31 @@ _PROGRAMMING = re.compile(
     r"Error\b"
 )
 """Errors in the program itself, which a restart does not cure."""
+_ONCE = ("--from-scratch", "--keep-targets")
+"""Flags that a restart leaves out once they have had their effect."""
 
 
-def restart_after(error: BaseException, reporter: Reporter | None) -> None:
+def restart_after(error: BaseException, reporter: Reporter | None, has_reset: bool) -> None:
     """Replace this process by a new one of the same command, if the failure was an internal one.
 
     Those are the death of Spark's JVM, an internal error of a query, and a panic of Paimon's Rust
-    core. A start recovers from all that a crash can leave.
+    core. A start recovers from all that a crash can leave. `has_reset`: `--from-scratch` is done.
     """
     from streamhouse.runtime.spark.jvm import OUTPUT
     from streamhouse.runtime.spark.session import end_session, jvm_has_exited
     from streamhouse.runtime.streaming.query import QueryFailed
 
     if jvm_has_exited():
-        _restart(reporter, "Spark's JVM has died", OUTPUT.last_lines())
+        _restart(reporter, has_reset, "Spark's JVM has died", OUTPUT.last_lines())
     elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
         end_session()
-        _restart(reporter, "a query has failed", explain(error)[0])
+        _restart(reporter, has_reset, "a query has failed", explain(error)[0])
     elif is_panic(error):
         end_session()
-        _restart(reporter, "Paimon's Rust core has panicked", explain(error)[0])
+        _restart(reporter, has_reset, "Paimon's Rust core has panicked", explain(error)[0])
 
 
-def _restart(reporter: Reporter | None, failure: str, cause: str) -> None:
+def _restart(reporter: Reporter | None, has_reset: bool, failure: str, cause: str) -> None:
     """Replace this process by a new one of the same command.
 
     After more than `MAX_RESTARTS` restarts within an hour, raises `StreamhouseError` instead;
@@ -63,7 +65,9 @@ def _restart(reporter: Reporter | None, failure: str, cause: str) -> None:
     print(f"notice: {message}; restarting", file=sys.stderr, flush=True)
     if reporter is not None:
         reporter.restarting(message)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    left_out = _ONCE if has_reset else ()
+    words = (word for word in sys.orig_argv[1:] if word.replace("_", "-") not in left_out)
+    os.execv(sys.executable, [sys.executable, *words])
 
 
 VARIABLE = "STREAMHOUSE_RESTARTS"
@@ -73,7 +77,6 @@ WITHIN_S = 3600.0
 SOON_S = 120.0
 """A failure for the same cause within this time after a restart is the same failure again."""
 _CAUSE = "STREAMHOUSE_RESTART_CAUSE"
-_RESET = "STREAMHOUSE_RESET_DONE"
 
 
 def record_restart(
@@ -104,16 +107,3 @@ def _times(environment: MutableMapping[str, str]) -> list[float]:
         with contextlib.suppress(ValueError):
             times.append(float(word))
     return times
-
-
-def note_reset(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Record that `--from-scratch` is done, for this process and for what it restarts as."""
-    environment[_RESET] = str(os.getpid())
-
-
-def has_reset(environment: MutableMapping[str, str] = os.environ) -> bool:
-    """Whether `--from-scratch` was done before the command restarted itself as this process.
-
-    The process id stays the same across `exec`; child processes have other ones.
-    """
-    return environment.get(_RESET) == str(os.getpid())

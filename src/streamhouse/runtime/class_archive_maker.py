@@ -11,37 +11,17 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.options import table_of
 from streamhouse.paimon.java import class_archive
 from streamhouse.runtime.spark.jvm import OUT_VARIABLE, archive_path
 
 _MAKE_SECONDS = 300
 
-SCRIPT = """
-CREATE DATABASE shop; USE shop;
-CREATE TEMPORARY TABLE made (id INT, price DOUBLE) WITH ('connector' = 'datagen',
-  'rows-per-second' = '100', 'number-of-rows' = '100');
-CREATE TABLE orders (id INT, price DOUBLE) WITH ('bucket' = '-1');
-CREATE TABLE sales (price DOUBLE PRIMARY KEY NOT ENFORCED, orders BIGINT) WITH ('bucket' = '1');
-INSERT INTO orders SELECT id, price FROM made;
-INSERT INTO sales SELECT price, 1 FROM orders;
-"""
-_TABLES = {
-    "days": "(d STRING, k INT, t TIMESTAMP(3), v DECIMAL(10, 2), PRIMARY KEY (d, k) NOT ENFORCED) "
-    "PARTITIONED BY (d) WITH ('bucket' = '2', 'deletion-vectors.enabled' = 'true', 'file.format' "
-    "= 'orc', 'changelog-producer' = 'lookup', 'sequence.field' = 't')",
-    "sums": "(k INT PRIMARY KEY NOT ENFORCED, v BIGINT) WITH ('bucket' = '1', 'merge-engine' = "
-    "'aggregation', 'changelog-producer' = 'full-compaction', "
-    "'fields.v.aggregate-function' = 'sum')",
-    "rows_": "(k INT, v DOUBLE, s STRING) WITH ('bucket' = '-1', 'compaction.min.file-num' = '2')",
-}
-_FEW_SNAPSHOTS = "'snapshot.num-retained.min' = '1', 'snapshot.num-retained.max' = '2'"
-_ROWS = {
-    "days": "('a', 1, TIMESTAMP '2026-01-01 00:00:00', 1.5)",
-    "sums": "(1, 2)",
-    "rows_": "(1, 0.5, 'x')",
-}
+_TRAINING: Mapping[str, Any] = table_of(__package__, "class_archives.toml")
+"""What the JVMs run to load their classes: a `script`, and the definition and a row of `tables`."""
 
 
 def archives() -> dict[str, Path]:
@@ -101,7 +81,7 @@ def _train(work: str) -> None:
     from streamhouse.sql.statements.script import parse_script
 
     options = ScriptOptions("train", {"warehouse": f"{work}/warehouse"}, until_caught_up=True)
-    ScriptRunner(options, RunOutput()).run(parse_script(SCRIPT))
+    ScriptRunner(options, RunOutput()).run(parse_script(_TRAINING["script"]))
     gateway = SparkContext._gateway
     context = SparkContext._active_spark_context
     assert gateway is not None and context is not None
@@ -121,14 +101,14 @@ def _train_core(work: str) -> None:
 
     warehouse = Warehouse(f"{work}/warehouse")
     java = Sidecar(warehouse.options)
-    for name, definition in _TABLES.items():
-        execute(warehouse, f"CREATE TABLE {name} {definition}", java)
+    for name, table in _TRAINING["tables"].items():
+        execute(warehouse, f"CREATE TABLE {name} {table['definition']}", java)
         for _ in range(3):
-            execute(warehouse, f"INSERT INTO {name} VALUES {_ROWS[name]}", java)
+            execute(warehouse, f"INSERT INTO {name} VALUES {table['row']}", java)
             java.compact(f"default.{name}", keep=True)
         java.compact(f"default.{name}", full=True)
         java.compact_manifests(f"default.{name}")
-        execute(warehouse, f"ALTER TABLE {name} SET ({_FEW_SNAPSHOTS})")
+        execute(warehouse, f"ALTER TABLE {name} SET ({_TRAINING['options']})")
         expire(java, warehouse.table(f"default.{name}"))
     java.close(_MAKE_SECONDS)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # makes sys.repair known
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, UnsupportedSqlError
 from streamhouse.lookup.dimension import is_server
@@ -25,6 +24,7 @@ from streamhouse.procedures.registry import run as run_procedure
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.pipeline import Pipeline
+from streamhouse.runtime.procedures import is_sync, options_of_call
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.replacement.replacement import Replacement
 from streamhouse.runtime.reset.continuous_targets import (
@@ -50,7 +50,6 @@ from streamhouse.runtime.statements.steps import Step, steps
 from streamhouse.runtime.statements.streaming_select import StreamingSelect, shown_in
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.streaming.query import JobQuery
-from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.runtime.views.kept_rows import remove_kept_by_dropped
 from streamhouse.runtime.views.planned import check_view, view_spec

@@ -24,9 +24,9 @@ from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.procedures.context import Context
+from streamhouse.runtime.procedures import sync_mysql_table
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.sync.options import sync_database_options, sync_table_options
-from streamhouse.runtime.sync.procedures import sync_mysql_table
 from streamhouse.runtime.sync.run import SyncRun, run_sync
 from streamhouse.sql.plan import Column
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 import time
 
 import pytest
-from tests.waiting import DEADLINE_S
 
 from streamhouse.cli import restart_state
 from streamhouse.cli.restart_state import _restart
@@ -56,7 +54,7 @@ def test_too_many_restarts_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(
         StreamhouseError, match="a query has failed, 6 times within an hour; the last cause"
     ):
-        _restart(None, "a query has failed", "no word")
+        _restart(None, False, "a query has failed", "no word")
 
 
 def test_a_programming_error_ends_the_command_when_it_comes_again(
@@ -65,7 +63,7 @@ def test_a_programming_error_ends_the_command_when_it_comes_again(
     def restarts(cause: str) -> bool:
         started.clear()
         with contextlib.suppress(StreamhouseError):
-            _restart(None, "a query has failed", cause)
+            _restart(None, False, "a query has failed", cause)
         return bool(started)
 
     started: list[object] = []
@@ -94,16 +92,13 @@ def test_recent_restarts_are_counted_without_adding_one() -> None:
     assert restart_state.recent_restarts(environment, 15.0 + restart_state.WITHIN_S) == 1
 
 
-def test_a_child_process_does_not_inherit_the_reset() -> None:
-    environment: dict[str, str] = {}
-    assert not restart_state.has_reset(environment)
-    restart_state.note_reset(environment)
-    assert restart_state.has_reset(environment)
-    request = "import sys; from streamhouse.cli import restart_state as s; sys.exit(s.has_reset())"
-    child = subprocess.run(
-        [sys.executable, "-c", request],
-        env={**os.environ, **environment},
-        check=False,
-        timeout=DEADLINE_S,
-    )
-    assert child.returncode == 0
+def test_what_is_done_from_scratch_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["sync", "--from_scratch", "x", "--keep-targets"]
+    monkeypatch.setattr(sys, "orig_argv", ["python", *words])
+    monkeypatch.setattr(os, "execv", lambda program, arguments: started.append(arguments[1:]))
+    for name in (restart_state.VARIABLE, "STREAMHOUSE_RESTART_CAUSE"):
+        monkeypatch.setenv(name, "")
+    started: list[list[str]] = []
+    for has_reset in (False, True):
+        _restart(None, has_reset, "a query has failed", "no word")
+    assert started == [words, ["sync", "x"]]

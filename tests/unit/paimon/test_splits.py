@@ -45,3 +45,12 @@ def test_the_cut_follows_the_table_when_it_is_altered(lab: Lab) -> None:
     again = lab.make("t", {"source.split.target-size": "1 mb"}, keyed=False)
     assert source.table.options["source.split.target-size"] == "1 mb"
     assert source.table.schema_stamp() == again.schema_stamp()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_snapshot_0_is_the_table_before_its_first_rows(lab: Lab, keyed: bool) -> None:
+    table = lab.make("t", keyed=keyed)
+    assert table.rows().num_rows == table.rows(snapshot=0).num_rows == 0
+    lab.write(table, 0, [(1, 1)])
+    assert (table.rows().num_rows, table.rows(snapshot=1).num_rows) == (1, 1)
+    assert table.rows(snapshot=0).num_rows == table.rows(["id"], 0).num_rows == 0

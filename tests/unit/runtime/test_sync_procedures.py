@@ -12,8 +12,8 @@ from streamhouse.cli.commands.mysql import sync
 from streamhouse.cli.commands.mysql.sync import OF_RUNS
 from streamhouse.errors import OptionError
 from streamhouse.procedures.registry import find
+from streamhouse.runtime.procedures import options_of_call
 from streamhouse.runtime.sync.options import DatabaseArguments, TableArguments
-from streamhouse.runtime.sync.procedures import options_of_call
 from streamhouse.sql.syntax import Argument, ArgumentValue
 
 CONF = {"hostname": "db", "username": "u", "password": "a,b=c", "database-name": "shop"}

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import SqlError
-from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.sql.plan import StreamQuery, Watermark
+from streamhouse.sql.resolution.insert_target import given_columns
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
 from streamhouse.sql.syntax import CreateTable, Explain, Insert, StatementSet

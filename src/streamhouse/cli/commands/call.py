@@ -39,8 +39,7 @@ def call(
 
     Write tables as database.table, or just table if only one database has it.
     """
-    import streamhouse.runtime.audit.repair_procedure  # registers sys.repair
-    import streamhouse.runtime.sync.procedures  # noqa: F401  # registers sys.sync_…
+    import streamhouse.runtime.procedures  # noqa: F401  # registers those of the runtime
     from streamhouse.cli.output import write_rows
     from streamhouse.procedures.context import Context
     from streamhouse.procedures.registry import listed, run

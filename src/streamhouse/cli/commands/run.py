@@ -20,7 +20,7 @@ from streamhouse.cli.flags import (
     spark_options,
     with_flags,
 )
-from streamhouse.cli.restart_state import has_reset, note_reset, recent_restarts, restart_after
+from streamhouse.cli.restart_state import recent_restarts, restart_after
 from streamhouse.cli.run_output import JsonOutput, TextOutput
 from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
 from streamhouse.runtime.run_output import RunOutput
@@ -80,7 +80,6 @@ def run(
             from streamhouse.runtime.script import ScriptOptions, script_name
 
             stop = StopSignal(notice="stopping …")
-            reset = from_scratch and not has_reset()
             options = ScriptOptions(
                 name=name or script_name(Path(file[0])),
                 warehouse=catalog,
@@ -91,8 +90,8 @@ def run(
                 verbose=spark.verbose,
                 stopped=stop.requested,
                 reporter=reporter,
-                from_scratch=reset,
-                keep_targets=keep_targets and (reset or not from_scratch),
+                from_scratch=from_scratch,
+                keep_targets=keep_targets,
             )
             _run(options, output, statements, origins, may_restart="-" not in file)
     if stop.interrupted:
@@ -157,11 +156,8 @@ def _run(
     script = ScriptRunner(options, output)
 
     def restart(error: BaseException) -> None:
-        if script.has_reset:
-            note_reset()
-        if not may_restart or options.stopped():
-            return
-        restart_after(error, options.reporter)
+        if may_restart and not options.stopped():
+            restart_after(error, options.reporter, script.has_reset)
 
     try:
         with on_failure(restart):

@@ -133,17 +133,18 @@ class Warehouse:
                 if if_exists:
                     return False
                 raise self._missing_database(name)
-            self._check_empty(name, self.tables(name), cascade)
-            with self._catalog.pypaimon() as catalog:
-                catalog.drop_database(name, True, cascade)
-        evict(f"{name}.")
+            tables = self.tables(name)
+            if tables and not cascade:
+                raise TableError(
+                    f"database '{name}' still has tables ({', '.join(tables[:5])}); drop them first"
+                )
+            self._drop_database(name, cascade)
         return True
 
-    def _check_empty(self, database: str, tables: Sequence[str], cascade: bool) -> None:
-        if tables and not cascade:
-            raise TableError(
-                f"database '{database}' still has tables ({', '.join(tables[:5])}); drop them first"
-            )
+    def _drop_database(self, name: str, cascade: bool) -> None:
+        with self._catalog.pypaimon() as catalog:
+            catalog.drop_database(name, True, cascade)
+        evict(f"{name}.")
 
     def create_table(
         self,

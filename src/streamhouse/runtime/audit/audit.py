@@ -67,7 +67,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
                 remaining = KeySet(removed).others(expected.merged())
                 expected = tables.enter_context(ExpectedRows(table))
                 expected.write(remaining)
-        actual = rows_at(table, newest)
+        actual = table.rows(snapshot=newest or 0)
         found = tuple(_compare(table, actual, expected.merged()))
     return Audit(
         identifier, newest, counts["batches"], counts["joined"], counts["waiting"],
@@ -122,7 +122,7 @@ def _expected(
     grouped = any_order or (not table.primary_key and len(users) == 1 and not foreign)
     parts: list[tuple[int, pa.Table, pa.Table | None]] = []
     if base:
-        parts.append((base, rows_at(table, base), None))
+        parts.append((base, table.rows(snapshot=base), None))
     parts += [(snapshot.id, *_foreign(table, snapshot)) for snapshot in foreign]
     removals = sorted(snapshot_id for snapshot_id, _, removed in parts if removed is not None)
     for user in sorted(users):
@@ -202,12 +202,6 @@ class ExpectedRows(TemporaryTable):
     def merged(self) -> pa.Table:
         """The merged rows; none can be written afterwards."""
         return self.finish().rows()
-
-
-def rows_at(table: Table, snapshot: int | None) -> pa.Table:
-    """All rows of a snapshot; none if there is no snapshot."""
-    batches = [] if snapshot is None else list(table.read(snapshot=snapshot))
-    return pa.Table.from_batches(batches, schema=table.arrow_schema)
 
 
 def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:

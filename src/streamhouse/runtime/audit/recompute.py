@@ -191,8 +191,7 @@ class _Run:
                 if chosen is None
                 else list(dict.fromkeys([*current, *table.partition_keys]))
             )
-            batches = table.read(columns, snapshot=snapshot) if snapshot else ()
-            rows = pa.Table.from_batches(batches, schema=table.read_schema(columns))
+            rows = table.rows(columns, snapshot)
             if chosen is not None:
                 rows = rows.filter(partitions.mask(rows, table, chosen)).select(current)
             rows = rows.rename_columns(list(lookup.columns))

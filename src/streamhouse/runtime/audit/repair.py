@@ -28,7 +28,7 @@ from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit import view_audit
-from streamhouse.runtime.audit.audit import newest_recorded, rows_at
+from streamhouse.runtime.audit.audit import newest_recorded
 from streamhouse.runtime.audit.provable_range import pending_rows_at
 from streamhouse.runtime.audit.recompute import Recomputation, WaitingRows
 from streamhouse.runtime.audit.recorded_batches import Batch, Commits, RecordedBatches
@@ -157,7 +157,7 @@ class _Attempt:
         table = self._table
         self._progress.part("comparing", None)
         kept = [name for name, f in self._functions.items() if f not in _ORDER_FREE]
-        actual = rows_at(table, self._snapshot or None)
+        actual = table.rows(snapshot=self._snapshot)
         rows = rows.cast(table.arrow_schema)
         difference = deviation(actual, rows, table.primary_key, kept, self._where)
         if dry_run or not any(difference.counts):
@@ -246,7 +246,7 @@ class _Attempt:
         current = self._address.open()
         if not self._still_valid(difference, strict=True):
             return None
-        rows = difference.applied(rows_at(current, current.latest_snapshot_id()))
+        rows = difference.applied(current.rows())
         keys = list(current.partition_keys)
         whole_table = not keys
         if keys:

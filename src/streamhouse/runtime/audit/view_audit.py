@@ -19,7 +19,6 @@ from streamhouse.operators.planning.view_plan import plan_view_into
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.unread_commits import rows_of
-from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.audit.recorded_batches import Unread
 from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences, equal
@@ -212,14 +211,14 @@ class Comparison:
                 f"{table.identifier}, which no longer exists; run its script, which computes the "
                 "view anew, and audit it again"
             )
-        return table.read_schema(columns), lambda: _rows(table, snapshot, columns)
+        return table.read_schema(columns), lambda: table.read(columns, snapshot)
 
     def _compared(self, snapshot: int | None) -> tuple[int, tuple[Difference, ...]]:
         """The number of the view's rows, and the differences."""
         names = [column.name for column in self._columns]
         kept = (
             self._table.read_schema(names),
-            lambda: self._computed(_rows(self._table, snapshot or 0, names)),
+            lambda: self._computed(self._table.read(names, snapshot or 0)),
         )
         listed = ", ".join(map(quote, names))
         now_ms = int(self._offset["now"]) if self._spec.plan.windows is None else NOW_MS
@@ -319,10 +318,6 @@ class Comparison:
         order = ", ".join(f"{quote(c.name)} DESC NULLS LAST" for c in self._columns)
         key = ", ".join(map(quote, plan.key))
         return f"{sql} QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1"
-
-
-def _rows(table: Table, snapshot: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    return table.read(columns=columns, snapshot=snapshot) if snapshot else iter(())
 
 
 def _equal(a: Row, b: Row) -> bool:

@@ -23,7 +23,6 @@ from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, overwrite_table
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.insert_differences import (
     EQUAL_ROWS,
     InsertResult,
@@ -44,6 +43,7 @@ from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, TableInfo
+from streamhouse.sql.resolution.insert_target import given_columns
 from streamhouse.sql.syntax import Insert, Query
 
 _LOG = logging.getLogger("streamhouse")

@@ -161,7 +161,7 @@ class _Attempt:
         if self._strategy.rewrites:
             self._change = analyze_dml(statement, session, everything=True)
         self._count = ChangeCount(self._table, self._change)
-        self._snapshot: int | None = None
+        self._snapshot = 0
 
     def run(self) -> Changed | None:
         """Compute, write and commit; None if other commits were faster: then nothing is changed."""
@@ -181,7 +181,7 @@ class _Attempt:
         )
 
     def _write(self) -> Changed | None:
-        self._snapshot = self._table.latest_snapshot_id()
+        self._snapshot = self._table.latest_snapshot_id() or 0
         committer = _committer(self._address, self._user)
         with attempt(self._table, committer) as prefix:
             messages = self._prepare(prefix)
@@ -227,7 +227,7 @@ class _Attempt:
     def _outdated(self) -> bool:
         """Whether the table has changed since it was read."""
         latest = self._table.latest_snapshot_id() or 0
-        if self._table.snapshots.changed_rows(self._snapshot or 0, latest):
+        if self._table.snapshots.changed_rows(self._snapshot, latest):
             return True
         return self._address.open().schema_id != self._table.schema_id
 
@@ -252,7 +252,7 @@ class _Attempt:
             self._session.address(scan.table) == self._address
         )
         if is_target and not scan.as_of:
-            if self._snapshot is None:
+            if not self._snapshot:
                 return self._table.read_schema(scan.columns), lambda: iter(())
             scan = dataclasses.replace(scan, as_of=AsOf(self._snapshot))
         return scan_of(self._session, scan)
@@ -264,10 +264,8 @@ class _Attempt:
         schema = self._table.read_schema(columns).append(pa.field(ROW, pa.int64()))
 
         def read() -> Iterator[pa.RecordBatch]:
-            if self._snapshot is None:
-                return
             first = 0
-            for batch in self._table.read(columns, snapshot=self._snapshot):
+            for batch in self._table.read(columns, self._snapshot):
                 numbers = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64))
                 first += batch.num_rows
                 yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)

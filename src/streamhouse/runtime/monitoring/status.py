@@ -16,8 +16,8 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property
+from typing import Literal
 from urllib.parse import quote, unquote
 
 from streamhouse.close_matches import nearest
@@ -26,9 +26,6 @@ from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.runtime.monitoring.metrics import QueryCounts
 from streamhouse.runtime.monitoring.process import Process
 from streamhouse.source import Lag
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 FOLDER = ".pipelines"
 """The folder of the status files in a warehouse, next to its databases."""
@@ -101,14 +98,6 @@ class Status:
         return self.state in ("starting", "running")
 
 
-@cache
-def _reader() -> TypeAdapter[Status]:
-    # Slow to import, and most processes only write their status.
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Status)
-
-
 def _json(record: object) -> str:
     # Several times faster than `asdict`, which copies.
     return json.dumps(record, default=vars)
@@ -138,8 +127,11 @@ class Statuses:
         text = self._files.read_text(self.path(name, _STATUS))
         if text is None:
             return None
+        # Slow to import, and most processes only write their status.
+        from streamhouse.connectors.json_records import from_json
+
         try:
-            status = replace(_reader().validate_json(text), name=name)
+            status = replace(from_json(Status, json.loads(text)), name=name)
         except ValueError:
             # Written by another version of Streamhouse, or by another program.
             return None

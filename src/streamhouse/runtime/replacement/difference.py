@@ -117,7 +117,7 @@ def _changes(spec: ViewSpec, end: Offset) -> Iterator[tuple[str, pa.RecordBatch]
     own = {name: name for name in schema.names if name in table.arrow_schema.names}
 
     def kept() -> Iterator[pa.RecordBatch]:
-        for batch in table.read() if table.latest_snapshot_id() else ():
+        for batch in table.read():
             yield converted(batch, schema, own)
 
     with progress() as line:

@@ -5,12 +5,9 @@ which the table of the next query differs. Its checkpoint becomes that of the vi
 dropped. After a kill in between, the view's query computes what is missing when it starts again.
 """
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
-
-import pyarrow as pa
 
 from streamhouse.operators.trees.recompute import Recompute
 from streamhouse.paimon.read.table import Table
@@ -73,14 +70,10 @@ class _Swap(RefreshTask):
         latest = table.latest_snapshot_id()
         if latest is not None:
             self._table_before = {"snapshot": latest, "time": table.snapshot(latest).time_ms}
-
-        def rows(of: Table, snapshot: int | None) -> Iterator[pa.RecordBatch]:
-            return iter(()) if snapshot is None else of.read(snapshot=snapshot)
-
         following = self._following
         return Recompute(self._spec.plan).differences(
-            (table.arrow_schema, lambda: rows(table, latest)),
-            (following.arrow_schema, lambda: rows(following, following.latest_snapshot_id())),
+            (table.arrow_schema, lambda: table.read(snapshot=latest or 0)),
+            (following.arrow_schema, following.read),
             keeps_updates(table),
         )
 

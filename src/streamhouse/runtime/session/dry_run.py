@@ -70,8 +70,7 @@ class DraftWarehouse(Warehouse):
         super().__init__(options)
         self._drafts: dict[str, Table] = {}
         self._dropped: set[str] = set()
-        self._databases: set[str] = {"default"}
-        self._dropped_databases: set[str] = set()
+        """Stored tables, also those of a database that the script has dropped."""
         self.views = DraftViews(self)
 
     def is_draft(self, identifier: str) -> bool:
@@ -79,12 +78,12 @@ class DraftWarehouse(Warehouse):
         return identifier in self._drafts
 
     def databases(self) -> list[str]:
-        return sorted({*self._stored_databases(), *self._databases})
+        return sorted(self._databases)
 
     def tables(self, database: str) -> list[str]:
         if database not in self.databases():
             raise self._missing_database(database)
-        stored = super().tables(database) if database in self._stored_databases() else []
+        stored = super().tables(database) if database in self._stored_databases else []
         created = [name for at, name in map(split_identifier, self._drafts) if at == database]
         remaining = [name for name in stored if f"{database}.{name}" not in self._dropped]
         return sorted({*remaining, *created})
@@ -93,7 +92,7 @@ class DraftWarehouse(Warehouse):
         full = f"{database}.{name}"
         if full in self._drafts or full in self._dropped:
             return full in self._drafts
-        return database in self._stored_databases() and super().exists(database, name)
+        return database in self._stored_databases and super().exists(database, name)
 
     @contextmanager
     def creating(self) -> Iterator[None]:
@@ -106,24 +105,10 @@ class DraftWarehouse(Warehouse):
         self._databases.add(name)
         return True
 
-    def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> bool:
-        if name not in self.databases():
-            if if_exists:
-                return False
-            raise self._missing_database(name)
-        tables = self.tables(name)
-        self._check_empty(name, tables, cascade)
-        for table in tables:
+    def _drop_database(self, name: str, cascade: bool) -> None:
+        for table in self.tables(name):
             self._drop(f"{name}.{table}")
         self._databases.discard(name)
-        self._dropped_databases.add(name)
-        return True
-
-    def drop_table(self, database: str, name: str, if_exists: bool = False) -> bool:
-        if not self._found(database, name, if_exists):
-            return False
-        self._drop(f"{database}.{name}")
-        return True
 
     def _rename(self, identifier: str, new_name: str) -> None:
         self._drafts[new_name] = renamed(self._draft(identifier), new_name)
@@ -160,14 +145,15 @@ class DraftWarehouse(Warehouse):
         self._drafts[full] = declared_table(full, declaration)
         return True
 
-    def _stored_databases(self) -> set[str]:
-        """The databases of the warehouse that the script has not dropped."""
-        return self._found_databases - self._dropped_databases
-
     @cached_property
-    def _found_databases(self) -> set[str]:
+    def _stored_databases(self) -> set[str]:
         """The databases of the warehouse when the script was first planned."""
         return set() if self.path == NO_WAREHOUSE else set(super().databases())
+
+    @cached_property
+    def _databases(self) -> set[str]:
+        """The databases as the script has changed them so far."""
+        return {"default", *self._stored_databases}
 
     def _drop(self, full: str) -> None:
         self._drafts.pop(full, None)

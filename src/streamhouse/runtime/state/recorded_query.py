@@ -123,10 +123,10 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
 
 def _query(record: dict[str, Any]) -> StreamQuery:
     # Slow to import, and most runs read no definition.
-    from pydantic import TypeAdapter
+    from streamhouse.connectors.json_records import from_json
 
     functions = tuple(map(of_record, record["rows"].pop("functions")))
-    query = TypeAdapter(StreamQuery).validate_python(record)
+    query = from_json(StreamQuery, record)
     return replace(
         query,
         scan=replace(query.scan, table=declared(query.source)),

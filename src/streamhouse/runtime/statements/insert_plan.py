@@ -7,7 +7,6 @@ from streamhouse.errors import OptionError, SqlError, UnsupportedSqlError
 from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.options import RefreshRule
 from streamhouse.lookup.strategies.selection import Choice, choose_all
-from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.result_view import (
@@ -21,6 +20,7 @@ from streamhouse.runtime.statements.result_view import (
 from streamhouse.runtime.statements.staged_join import staged_join
 from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
+from streamhouse.sql.resolution.insert_target import given_columns
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 from streamhouse.sql.syntax import Insert, Query, Select
 

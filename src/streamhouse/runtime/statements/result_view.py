@@ -21,7 +21,6 @@ from streamhouse.errors import (
     UnsupportedSqlError,
 )
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
-from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
 from streamhouse.runtime.session.materialized_views import ViewInputTables
 from streamhouse.runtime.session.session import Session
@@ -31,6 +30,7 @@ from streamhouse.sql.batch.closed_windows import windows
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.resolution.columns import parse_query
+from streamhouse.sql.resolution.insert_target import given_columns
 from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.syntax import Insert, Query, Select
 from streamhouse.sql.text import ticked
@@ -115,61 +115,123 @@ def kept_result(
     """
     if _RAW in statement.query.text:
         raise refused
-    given = given_columns(target, statement)
+    result, given = _Result(session, statement, refused), given_columns(target, statement)
     appended = target.connector == "paimon" and not target.primary_key
     if (appended or keeps_result(target)) and not statement.partition:
-        return _kept(session, statement, target, given, refused)
+        return result.kept(target, given)
     filled = given or tuple(c.name for c in target.columns if not c.virtual)
     merges = target.options.get("merge-engine") in MERGING_ENGINES
     only_inserts = _only_inserts(target)
     # Of rows with one key most targets have only one, so it must be known which.
     key = () if merges or only_inserts is not None else target.primary_key
-    view = _view(session, statement, result_name(target.name, "view"), filled, key, refused)
+    view = result.view(target.name, filled, key)
     kinds = {c.name: c.type for c in target.columns if c.name in view.plan.untyped}
     reader = replace(statement, columns=given, query=_reading(view, statement.query, kinds))
     # A table that merges rows need not take any back if none changes.
     if only_inserts is not None or (merges and view.plan.changes_by is None):
-        return _appended(session, statement, view, reader, refused, only_inserts or _NO_KEY)
+        return result.appended(view, reader, only_inserts or _NO_KEY)
     if not target.primary_key:
         with suppress(UnsupportedSqlError):
-            return _appended(session, statement, view, reader, refused)
+            return result.appended(view, reader)
     return replace(view, reader=reader)
 
 
-def _kept(
-    session: Session,
-    statement: Insert | Select,
-    target: TableInfo,
-    given: tuple[str, ...],
-    refused: SqlError,
-    only_inserts: str = _NO_KEY,
-) -> KeptResult:
-    """Plan the result of a statement in a table that keeps it, or to which it is appended.
+def select_view(session: Session, statement: Select, refused: SqlError) -> ResultView | Staged:
+    """As `kept_result`, for a SELECT that prints its changes."""
+    result = _Result(session, statement, refused)
+    view = result.view(SELECT)
+    reader = replace(statement, query=_reading(view, statement.query))
+    with suppress(UnsupportedSqlError):
+        return result.appended(view, reader)
+    return replace(view, reader=reader)
 
-    `only_inserts`: why what reads an appended result takes no changes.
-    """
-    inputs = ViewInputTables(session, _owner(session, target))
 
-    def planned(closed: bool) -> ViewPlan:
-        return plan_view_into(statement.query, inputs, target, given, closed)
+@dataclass(frozen=True)
+class _Result:
+    """The result of a statement that no streaming query computes, for the reason `refused`."""
 
-    with _refusing(refused):
-        plan = planned(closed=False)
-    if plan.keyless and plan.changes_by is not None:
-        with _refusing_changes(statement, only_inserts, plan.changes_by):
-            plan = planned(closed=True)
-    elif not plan.keyless and lateness_ms(session):
+    session: Session
+    statement: Insert | Select
+    refused: SqlError
+
+    def kept(
+        self, target: TableInfo, given: tuple[str, ...], only_inserts: str = _NO_KEY
+    ) -> KeptResult:
+        """The result in a table that keeps it, or to which it is appended.
+
+        `only_inserts`: why what reads an appended result takes no changes.
+        """
+        session, statement = self.session, self.statement
+        inputs = ViewInputTables(session, _owner(session, target))
+
+        def planned(closed: bool) -> ViewPlan:
+            return plan_view_into(statement.query, inputs, target, given, closed)
+
+        with self._refusing():
+            plan = planned(closed=False)
+        if plan.keyless and plan.changes_by is not None:
+            with _refusing_changes(statement, only_inserts, plan.changes_by):
+                plan = planned(closed=True)
+        elif not plan.keyless and lateness_ms(session):
+            try:
+                plan = planned(closed=True)
+            except NoWindowsError:
+                pass
+            except UnsupportedSqlError as why:
+                session.notice(
+                    f"INSERT INTO {'.'.join(target.name)}: 'table.exec.emit.allow-lateness' has "
+                    f"no effect: {why.message}"
+                )
+        check_view(plan, target, statement.position)
+        return KeptResult(replace(plan, reason=self._reason), inputs, given)
+
+    def view(
+        self, target: Name, columns: tuple[str, ...] = (), key: tuple[str, ...] = ()
+    ) -> ResultView:
+        """The view of a result for a target, which nothing reads yet."""
+        statement, full = self.statement, self.session.result_table(result_name(target, "view"))
+        with self._refusing():
+            inputs = ViewInputTables(self.session, full)
+            plan = plan_view(statement.query, inputs, columns, key)
+        create = CreateMaterializedView(
+            statement.position, statement.text, full, statement.query, columns, key,
+            options=_EXACT, replace=True,
+        )  # fmt: skip
+        return ResultView(create, statement, replace(plan, reason=self._reason))
+
+    def appended(
+        self, view: ResultView, reader: Insert | Select, only_inserts: str = _NO_KEY
+    ) -> Staged:
+        """A result in a table of its own, the one of `view`, to which it is appended.
+
+        Raises `UnsupportedSqlError` if rows of the result change, and it has no closed windows.
+        """
+        statement, name = self.statement, view.create.name
+        shown = view.plan.columns[view.plan.hidden :]
+        table = TableInfo(name, tuple(replace(column, nullable=True) for column in shown))
+        feed = Insert(statement.position, statement.text, name, (), statement.query)
+        staged = Staged(table, feed, reader)
+        with staged.drafted(self.session):
+            kept = self.kept(table, (), only_inserts)
+        text = with_full_names(statement.query, kept.inputs.stored_name)
+        return replace(staged, table=replace(table, options={APPENDED: text}))
+
+    @property
+    def _reason(self) -> str:
+        return self.refused.message.split(";")[0]
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """For a SELECT that no view computes either, raise the error that says what to change."""
         try:
-            plan = planned(closed=True)
-        except NoWindowsError:
-            pass
-        except UnsupportedSqlError as why:
-            session.notice(
-                f"INSERT INTO {'.'.join(target.name)}: 'table.exec.emit.allow-lateness' has no "
-                f"effect: {why.message}"
-            )
-    check_view(plan, target, statement.position)
-    return KeptResult(replace(plan, reason=_reason(refused)), inputs, given)
+            yield
+        except (UnsupportedSqlError, TableError) as error:
+            if not isinstance(self.refused, NotStreamedError):
+                raise self.refused from None
+            if isinstance(error, SqlError):
+                why = self.refused.message
+                error.reword(f"{error.message}; no streaming query computes it: {why}")
+            raise
 
 
 def _owner(session: Session, target: TableInfo) -> Name:
@@ -179,31 +241,6 @@ def _owner(session: Session, target: TableInfo) -> Name:
     """
     own = target.primary_key or target.name in session.materialized.reserved
     return target.name if own else session.result_table(result_name(target.name, "view"))
-
-
-def _appended(
-    session: Session,
-    statement: Insert | Select,
-    view: ResultView,
-    reader: Insert | Select,
-    refused: SqlError,
-    only_inserts: str = _NO_KEY,
-) -> Staged:
-    """A result in a table of its own, the one of `view`, to which it is appended.
-
-    Raises `UnsupportedSqlError` if rows of the result change, and it has no closed windows.
-    """
-    name, shown = view.create.name, view.plan.columns[view.plan.hidden :]
-    columns = tuple(replace(column, nullable=True) for column in shown)
-    staged = Staged(
-        TableInfo(name, columns),
-        Insert(statement.position, statement.text, name, (), statement.query),
-        reader,
-    )
-    with staged.drafted(session):
-        kept = _kept(session, statement, staged.table, (), refused, only_inserts)
-    text = with_full_names(statement.query, kept.inputs.stored_name)
-    return replace(staged, table=replace(staged.table, options={APPENDED: text}))
 
 
 def kept_spec(session: Session, statement: Insert, target: TableInfo, kept: KeptResult) -> ViewSpec:
@@ -217,10 +254,6 @@ def kept_spec(session: Session, statement: Insert, target: TableInfo, kept: Kept
 def result_name(target: Name, suffix: str) -> Name:
     """The name of a table that a statement keeps beside its target."""
     return (*target[:2], f"{re.sub('[^A-Za-z0-9_]', '_', target[-1])}__{suffix}")
-
-
-def _reason(refused: SqlError) -> str:
-    return refused.message.split(";")[0]
 
 
 @contextmanager
@@ -238,47 +271,6 @@ def _refusing_changes(
             f"{into or 'SELECT'}: {only_inserts}, and rows of the result change: {changing}{waits}."
             f" {_CHANGING}",
         ) from None
-
-
-def select_view(session: Session, statement: Select, refused: SqlError) -> ResultView | Staged:
-    """As `kept_result`, for a SELECT that prints its changes."""
-    view = _view(session, statement, result_name(SELECT, "view"), (), (), refused)
-    reader = replace(statement, query=_reading(view, statement.query))
-    with suppress(UnsupportedSqlError):
-        return _appended(session, statement, view, reader, refused)
-    return replace(view, reader=reader)
-
-
-@contextmanager
-def _refusing(refused: SqlError) -> Iterator[None]:
-    """For a SELECT that no view computes either, raise the error that says what to change."""
-    try:
-        yield
-    except (UnsupportedSqlError, TableError) as error:
-        if not isinstance(refused, NotStreamedError):
-            raise refused from None
-        if isinstance(error, SqlError):
-            error.reword(f"{error.message}; no streaming query computes it: {refused.message}")
-        raise
-
-
-def _view(
-    session: Session,
-    statement: Insert | Select,
-    name: Name,
-    columns: tuple[str, ...],
-    key: tuple[str, ...],
-    refused: SqlError,
-) -> ResultView:
-    """The view of a result, `session.result_table(name)`, which nothing reads yet."""
-    full = session.result_table(name)
-    with _refusing(refused):
-        plan = plan_view(statement.query, ViewInputTables(session, full), columns, key)
-    create = CreateMaterializedView(
-        statement.position, statement.text, full, statement.query, columns, key, options=_EXACT,
-        replace=True,
-    )  # fmt: skip
-    return ResultView(create, statement, replace(plan, reason=_reason(refused)))
 
 
 def _reading(

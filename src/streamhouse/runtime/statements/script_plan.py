@@ -7,7 +7,6 @@ from dataclasses import replace
 from streamhouse.connectors import registry
 from streamhouse.errors import SqlError, StreamhouseError, UnknownUntilRunError
 from streamhouse.lookup.strategies.selection import DISPLAY_NAMES
-from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import located, mention_renamed
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.show_statements import describe
@@ -17,6 +16,7 @@ from streamhouse.runtime.statements.steps import Step, steps
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
+from streamhouse.sql.resolution.insert_target import given_columns
 from streamhouse.sql.statements.create_view import CreateView
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
 

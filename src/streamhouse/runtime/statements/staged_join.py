@@ -37,18 +37,20 @@ _NO_TIME = (
 
 def staged_join(session: Session, statement: Reader, target: Name) -> Staged | None:
     """Split a statement at its first lookup joins; None if it has none, or they cannot be split."""
-    joined = joined_rows(statement.query, session) or _timed_rows(statement.query, session)
+    query = statement.query
+    joined = joined_rows(query, session) or _timed_rows(query, session) or _versions(query, session)
     if joined is None:
-        return _versioned(session, statement, target)
-    query = plan_stream_queries(joined.query, session)[0]
-    columns = tuple(
-        Column(column.name, column.type, column.name not in joined.key)
-        for column in query.rows.columns
-    )
-    full = session.result_table(result_name(target, "joined"))
-    options = {"bucket": "1"} if joined.key else {}
-    watermark = Watermark(joined.time, ticked(joined.time)) if joined.time else None
-    table = TableInfo(full, columns, (), joined.key, (), options, watermark=watermark)
+        return None
+    columns = plan_stream_queries(joined.query, session)[0].rows.columns
+    of = "" if joined.versions is None else f"_{joined.versions.name[-1]}"
+    full = session.result_table(result_name(target, f"joined{of}"))
+    if joined.versions is not None:
+        table = keeping(full, joined.versions, columns[:-1])
+    else:
+        columns = tuple(Column(c.name, c.type, c.name not in joined.key) for c in columns)
+        options = {"bucket": "1"} if joined.key else {}
+        watermark = Watermark(joined.time, ticked(joined.time)) if joined.time else None
+        table = TableInfo(full, columns, (), joined.key, (), options, watermark=watermark)
     feed = Insert(statement.position, statement.text, full, (), joined.query)
     return Staged(table, feed, replace(statement, query=joined.rest(full)), _NOTE)
 
@@ -80,13 +82,14 @@ def _timed_rows(query: Query, session: Session) -> JoinedRows | None:
     return None
 
 
-def _versioned(session: Session, statement: Reader, target: Name) -> Staged | None:
-    """Split a statement at its first table with a key that is joined as of a stored time."""
-    parsed = names.parse_query(statement.query)
+def _versions(query: Query, session: Session) -> JoinedRows | None:
+    """The versions of the first table with a key that is joined as of a stored time."""
+    parsed = names.parse_query(query)
     for named in names.leaves(parsed.tree):
         version = named.args.get("version")
-        time = None if version is None else version.expression
-        if not isinstance(time, exp.Column) or view_of(session, named) is not None:
+        if version is None or not isinstance(time := version.expression, exp.Column):
+            continue
+        if view_of(session, named) is not None:
             continue
         try:
             table = session.table(names.table_name(named))
@@ -98,36 +101,16 @@ def _versioned(session: Session, statement: Reader, target: Name) -> Staged | No
         if table.watermark is None or not knows_deletes(table):
             reason = _NO_TIME if table.watermark is None else _UPSERTS
             raise parsed.script.unsupported(named, reason.format(named.name))
-        base = len(parsed.script.text) - len(statement.query.text)
-        return _versions(session, statement, target, (named, base), table)
+        base = len(parsed.script.text) - len(query.text)
+        ends = [part.meta["end"] for part in version.walk() if "end" in part.meta]
+        first, last, after = (
+            at - base for at in (named.parts[0].meta["start"], version.meta["start"], max(ends) + 1)
+        )
+        text = f"SELECT *, FALSE AS {ticked(REMOVED)} FROM {query.text[first:last]}"
+        if not table.capabilities.upserts:
+            # Records of upserts have a time each.
+            text += f" WHERE {ticked(table.watermark.column)} IS NOT NULL"
+        alias = "" if named.alias else f" AS {ticked(named.name)}"
+        edits = {(first, last): f"{KEPT} ", (after, after): alias}
+        return JoinedRows(replace(query, text=text, prefix=""), query, edits, versions=table)
     return None
-
-
-def _versions(
-    session: Session,
-    statement: Reader,
-    target: Name,
-    place: tuple[exp.Table, int],
-    table: TableInfo,
-) -> Staged:
-    """Split a statement at a table; its `place` has the offset of the query's text, too."""
-    (named, base), query = place, statement.query
-    version, parts = named.args["version"], [part.meta for part in named.parts]
-    ends = [part.meta["end"] for part in version.walk() if "end" in part.meta]
-    first, last, after = (
-        at - base for at in (parts[0]["start"], version.meta["start"], max(ends) + 1)
-    )
-    assert table.watermark is not None
-    read = f"FROM {query.text[first:last]}"
-    if not table.capabilities.upserts:
-        # Records of upserts have a time each.
-        read += f" WHERE {ticked(table.watermark.column)} IS NOT NULL"
-    rows = replace(query, text=f"SELECT * {read}", prefix="")
-    columns = plan_stream_queries(rows, session)[0].rows.columns
-    full = session.result_table(result_name(target, f"joined_{table.name[-1]}"))
-    flagged = replace(rows, text=f"SELECT *, FALSE AS {ticked(REMOVED)} {read}")
-    feed = Insert(statement.position, statement.text, full, (), flagged)
-    alias = "" if named.alias else f" AS {ticked(named.name)}"
-    joined = JoinedRows(flagged, query, {(first, last): f"{KEPT} ", (after, after): alias})
-    kept = keeping(full, table, columns)
-    return Staged(kept, feed, replace(statement, query=joined.rest(full)), _NOTE)

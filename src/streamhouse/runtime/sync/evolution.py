@@ -20,7 +20,6 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
 )
 from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.mysql.table import TableDefinition
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.sync.mapping.reconciliation import (
@@ -53,6 +52,20 @@ class FollowedStatements:
     stale: dict[str, Stale] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     texts: list[str] = field(default_factory=list)
+
+    def reload(self, table: FollowedTable, ddl: DdlChange, before: Stale, deletes: bool) -> None:
+        """Let the target be reloaded, and note what the reload cannot see."""
+        renamed = {old: ddl.renamed.get(new.lower(), new) for old, new in before.renamed.items()}
+        passed = {new.lower() for new in before.renamed.values()}
+        renamed |= {old: new for old, new in ddl.renamed.items() if old not in passed}
+        other = self.stale.get(table.target, before)
+        self.stale[table.target] = Stale(
+            _joined(before.statement, ddl.statement),
+            before.deletes and other.deletes and deletes,
+            renamed,
+            before.dropped | other.dropped | ddl.dropped,
+        )
+        self.texts.append(f"followed: {table.full_name}: {ddl.statement}")
 
 
 class PreparedReload(NamedTuple):
@@ -90,20 +103,14 @@ class SchemaEvolution:
         `tables`: as they are `before` the statements. Raises `SchemaChangeError` for a statement
         that cannot be followed.
         """
-        followed, gone = FollowedStatements(), before.gone
+        followed = FollowedStatements()
         for id, ddl in found.items():
             self._follow(tables[id], ddl, before, followed)
-        altered = {table.id: table for table in followed.tables}
-        for target in dict.fromkeys(tables[id].target for id in altered):
-            if target in followed.stale:
-                continue
-            own = {
-                id: table
-                for id, table in tables.items()
-                if table.target == target and id not in gone
-            }
-            ddls = {id: found[id] for id in own if id in altered}
-            self._alter(target, own, altered, ddls, followed)
+        present = {id: table for id, table in tables.items() if id not in before.gone}
+        for target in dict.fromkeys(table.target for table in followed.tables):
+            if target not in followed.stale:
+                own = {id: table for id, table in present.items() if table.target == target}
+                self._alter(target, own, found, followed)
         followed.tables = [table for table in followed.tables if table.target not in followed.stale]
         return followed
 
@@ -205,7 +212,13 @@ class SchemaEvolution:
         if stale is None and gone and ddl.verb in deleting:
             return
         if stale is None and not gone and ddl.after is not None and ddl.reload is None:
-            self._follow_columns(table, ddl, ddl.after, followed)
+            # An ALTER that leaves the rows as they are.
+            if ddl.after != table.definition:
+                if set(table.definition.columns) != set(ddl.after.columns):
+                    # More than the places of the columns has changed.
+                    self._forbid(table, ddl)
+                followed.tables.append(replace(table, definition=ddl.after))
+                followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
             return
         self._forbid(table, ddl)
         if stale is None and not gone and not deleting.get(ddl.verb, True):
@@ -217,44 +230,7 @@ class SchemaEvolution:
         if stale is None:
             check_reloadable(self._warehouse.table(table.target), ddl.statement)
             deletes = drops if gone else deletes
-        self._stale(table, ddl, stale or Stale(UNKNOWN_STATEMENT), deletes, followed)
-
-    def _follow_columns(
-        self,
-        table: FollowedTable,
-        ddl: DdlChange,
-        after: TableDefinition,
-        followed: FollowedStatements,
-    ) -> None:
-        """Follow an ALTER that leaves the rows as they are."""
-        if after == table.definition:
-            return
-        if set(table.definition.columns) != set(after.columns):
-            # More than the places of the columns has changed.
-            self._forbid(table, ddl)
-        followed.tables.append(replace(table, definition=after))
-        followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
-
-    def _stale(
-        self,
-        table: FollowedTable,
-        ddl: DdlChange,
-        before: Stale,
-        deletes: bool,
-        followed: FollowedStatements,
-    ) -> None:
-        """Let the target be reloaded, and note what the reload cannot see."""
-        renamed = {old: ddl.renamed.get(new.lower(), new) for old, new in before.renamed.items()}
-        passed = {new.lower() for new in before.renamed.values()}
-        renamed |= {old: new for old, new in ddl.renamed.items() if old not in passed}
-        other = followed.stale.get(table.target, before)
-        followed.stale[table.target] = Stale(
-            _joined(before.statement, ddl.statement),
-            before.deletes and other.deletes and deletes,
-            renamed,
-            before.dropped | other.dropped | ddl.dropped,
-        )
-        followed.texts.append(f"followed: {table.full_name}: {ddl.statement}")
+        followed.reload(table, ddl, stale or Stale(UNKNOWN_STATEMENT), deletes)
 
     def _forbid(self, table: FollowedTable, ddl: DdlChange) -> None:
         if self._rules.behavior == "exception":
@@ -270,18 +246,19 @@ class SchemaEvolution:
         self,
         target: str,
         before: Mapping[str, FollowedTable],
-        altered: Mapping[str, FollowedTable],
-        ddls: Mapping[str, DdlChange],
+        found: Mapping[str, DdlChange],
         followed: FollowedStatements,
     ) -> None:
         """Alter one target, after ALTER TABLE of its tables whose rows stay as they are."""
+        altered = {table.id: table for table in followed.tables}
         now = {id: altered.get(id, table) for id, table in before.items()}
+        ddls = {id: found[id] for id in before if id in altered}
         statement = "; ".join(dict.fromkeys(ddl.statement for ddl in ddls.values()))
-        found = [
+        sources = [
             FoundTable(table.names, table.definition, None, table.rows, None)
             for table in now.values()
         ]
-        wanted = self._wanted(target, found, statement)
+        wanted = self._wanted(target, sources, statement)
         others = [table for id, table in now.items() if id not in ddls]
         spelt = self._options.spelt
         renamed = {old: spelt(new) for ddl in ddls.values() for old, new in ddl.renamed.items()}

@@ -94,8 +94,7 @@ def reloaded(
         # Columns that the target has, and that the rows lack, are null.
         named = (converted(one, schema, {name: name for name in one.schema.names}) for one in rows)
         _divide(named, new, key, count)
-        if latest is not None:
-            _divide((converted(batch, schema) for batch in table.read()), old, key, count)
+        _divide((converted(batch, schema) for batch in table.read()), old, key, count)
         for number in range(count):
             before = _share(old / str(number), schema)
             after = last_of_each_key(_share(new / str(number), schema), key)

@@ -84,7 +84,7 @@ class ViewInputs:
         address = self._spec.addresses[scan.relation]
         table, snapshot = address.planned(), int(self._vector[table_key(address)]["snapshot"])
         condition = Pruning(self._spec.plan.query).filter(scan.relation, table.arrow_schema)
-        return table.splits(snapshot, list(scan.columns), condition) if snapshot else []
+        return table.splits(snapshot, list(scan.columns), condition)
 
     def open_table(
         self,
@@ -116,8 +116,6 @@ class ViewInputs:
     ) -> Iterator[pa.RecordBatch]:
         if snapshot and table.snapshots.find(snapshot) is None:
             snapshot = table.latest_snapshot_id() or 0
-        if not snapshot:
-            return iter(())
         return table.read(columns=columns, snapshot=snapshot, filter=condition)
 
 

@@ -305,10 +305,10 @@ class RefreshTask:
         spec, windows = self._spec, self._spec.plan.windows
         assert windows is not None
         before, after = map(spec.final_at, (self._known.start, self._known.end))
-        latest = table.latest_snapshot_id()
+        latest = table.latest_snapshot_id() or 0
 
         def kept() -> Iterator[pa.RecordBatch]:
-            rows = iter(()) if latest is None else table.read(snapshot=latest)
+            rows = table.read(snapshot=latest)
             return of_later_windows(rows, windows, spec.plan.zone, before)
 
         yield from self._replayed(table)

@@ -1,12 +1,14 @@
-"""Fits a query's columns to the target of an INSERT: number, types, merge functions."""
+"""Fits a query's columns to the target of an INSERT: names, number, types, merge functions."""
 
 from sqlglot import exp
 
 from streamhouse.close_matches import nearest
+from streamhouse.errors import SqlError
 from streamhouse.sql.expressions import aggregates, binder, casts, nested_values, zones
 from streamhouse.sql.functions.expression_builders import GENERATED, call, cast
 from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.sql.syntax import Insert
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, digits, duck_type, fits
 
@@ -25,6 +27,34 @@ def needs_order(target: TableInfo | None) -> bool:
         for column in target.columns
         if column.name not in target.primary_key
     )
+
+
+def given_columns(target: TableInfo, statement: Insert) -> tuple[str, ...]:
+    """The target columns in the order of the query's columns, without those of PARTITION (…).
+
+    Empty means all columns. Raises `SqlError` for a PARTITION (…) with a column that is not a
+    partition column, or that is in the column list too.
+    """
+    if not statement.partition:
+        return statement.columns
+    position = statement.position
+    where = f"PARTITION of {'.'.join(target.name)}"
+    for name in statement.partition:
+        if name not in target.partitioned_by:
+            if not target.partitioned_by:
+                reason = "the table is not partitioned; leave out PARTITION (…)"
+            else:
+                reason = (
+                    f"'{name}' is not a partition column; {nearest(name, target.partitioned_by)}"
+                )
+            raise SqlError.at(position, f"{where}: {reason}")
+        if name in statement.columns:
+            raise SqlError.at(
+                position,
+                f"{where}: '{name}' is also in the column list; leave it out of one of the two",
+            )
+    names = [column.name for column in target.columns if column.name not in statement.partition]
+    return statement.columns or tuple(names)
 
 
 def column_mappings(

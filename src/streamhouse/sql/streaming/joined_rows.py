@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.sql.parser.dialect import PLACE
-from streamhouse.sql.plan import Name, Resolver
+from streamhouse.sql.plan import Name, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.view_expansion import inlined
@@ -35,7 +35,8 @@ class JoinedRows:
 
     `whole` is the query, and `edits` are the ranges of its text that change if it reads these rows
     from a table, whose name takes the place of `KEPT`. `key` are the columns that have the key of
-    the rows, if these change; `time` is the one that has a stored time in the table.
+    the rows, if these change; `time` is the one that has a stored time in the table. `versions` is
+    the table of which the rows are all versions, with a last column that says which were removed.
     """
 
     query: Query
@@ -43,6 +44,7 @@ class JoinedRows:
     edits: Mapping[Span, str]
     key: tuple[str, ...] = ()
     time: str = ""
+    versions: TableInfo | None = None
 
     def rest(self, table: Name) -> Query:
         """The whole query, reading the rows from a table."""

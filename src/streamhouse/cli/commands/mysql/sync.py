@@ -10,7 +10,7 @@ import typer
 
 from streamhouse.cli.errors import INTERRUPTED, StopSignal, explain, on_failure, report_errors
 from streamhouse.cli.flags import catalog_options, key_values, names_of, spark_options, with_flags
-from streamhouse.cli.restart_state import has_reset, note_reset, recent_restarts, restart_after
+from streamhouse.cli.restart_state import recent_restarts, restart_after
 from streamhouse.cli.run_output import StartOutput, notice, print_stderr
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
             flags["name"],
             flags["checkpoints"],
             flags["until_caught_up"],
-            flags["from_scratch"] and not has_reset(),
+            flags["from_scratch"],
             stop.requested,
             notice,
             _print_json if flags["json"] else _print_line,
@@ -129,9 +129,7 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
 
         def failed(error: BaseException) -> None:
             if not stop.requested():
-                if flags["from_scratch"] and not run.from_scratch:
-                    note_reset()
-                restart_after(error, reporter)
+                restart_after(error, reporter, flags["from_scratch"] and not run.from_scratch)
             reporter.failed(explain(error)[0].removeprefix("error: "))
 
         with on_failure(failed):

@@ -1,6 +1,7 @@
-"""`CALL sys.sync_mysql_table` and `sys.sync_mysql_database`.
+"""`CALL sys.repair`, and syncs: procedures that need the runtime, which `procedures` lies below.
 
-In a script they add a continuous query; `streamhouse call` and Python run them until caught up.
+In a script `sys.sync_mysql_table` and `sys.sync_mysql_database` add a continuous query;
+`streamhouse call` and Python run them until caught up.
 """
 
 import functools
@@ -34,6 +35,22 @@ _STATE = {
 }  # fmt: skip
 _ANYWHERE = Parameter.POSITIONAL_OR_KEYWORD
 _Function: TypeAlias = Callable[..., pa.Table]
+
+
+@procedure()
+def repair(
+    context: Context, table: str, where: str | None = None, dry_run: bool = False
+) -> pa.Table:
+    """Compute a view of sums again from its sources and commit what differs, in one snapshot.
+
+    `where` is a condition over its primary key. Returns `table`, `inserted`, `updated`,
+    `deleted`, and `snapshot_id`: null where nothing was written.
+    """
+    from streamhouse.runtime.audit.repair import repair as run
+
+    done = run(context.warehouse.options, table, where, dry_run)
+    columns = {"table": str, "inserted": int, "updated": int, "deleted": int, "snapshot_id": int}
+    return rows(columns, [(table, done.inserted, done.updated, done.deleted, done.snapshot)])
 
 
 def _taking(target: str, names: Sequence[str]) -> Callable[[Callable[[], None]], _Function]:
