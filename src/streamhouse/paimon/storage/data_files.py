@@ -14,9 +14,8 @@ from typing import Self
 import pyarrow as pa
 
 from streamhouse.paimon.storage.files import Files
-from streamhouse.paimon.storage.split_files import SplitFile, file_rows, integer, variable
+from streamhouse.paimon.storage.split_files import Reader, SplitFile, variable
 
-_INT_SIZE = 4
 _WORDS = {pa.int8(): "<b", pa.int16(): "<h", pa.int32(): "<i", pa.int64(): "<q"}
 _COMPACT_DIGITS = 18
 """DECIMAL values of more digits are stored behind the fixed-size words, not in their word."""
@@ -36,14 +35,10 @@ class NewFiles:
     @classmethod
     def parse(cls, message: bytes) -> Self:
         """Parse the bytes of `CommitMessage.serialize()`."""
-        size = integer(message, 0)
-        at = _INT_SIZE + size
-        partition, bucket = message[_INT_SIZE:at], integer(message, at)
-        at += _INT_SIZE
-        total = integer(message, at + 1) if message[at] else None
-        at += 1 + (_INT_SIZE if message[at] else 0)
-        rows, _ = file_rows(message, at)
-        return cls(partition, bucket, total, tuple(SplitFile(row) for row in rows))
+        text = Reader(message)
+        partition, bucket = text.sized(), text.integer()
+        total = text.integer() if text.is_set() else None
+        return cls(partition, bucket, total, tuple(map(SplitFile, text.rows())))
 
     @property
     def bucket_id(self) -> tuple[bytes, int]:
@@ -92,7 +87,7 @@ def _value(row: bytes, index: int, data_type: pa.DataType) -> int | None:
 
     The row is its arity, a header with a bit for each null, then an 8-byte word for each field.
     """
-    arity, row = integer(row, 0), row[_INT_SIZE:]
+    arity, row = int.from_bytes(row[:4], "big"), row[4:]
     # The first byte of the header is the row kind.
     if row[1 + index // 8] >> index % 8 & 1:
         return None

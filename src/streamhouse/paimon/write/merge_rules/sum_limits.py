@@ -208,8 +208,12 @@ class SumLimits:
         written: dict[BucketId, list[bytes]] = defaultdict(list)
         for message in new:
             written[message.bucket_id] += [
-                SplitFrame.written(
-                    *message.bucket_id, message.total_buckets, folders.get(file.name, ""), file
+                SplitFrame(
+                    *message.bucket_id,
+                    message.total_buckets,
+                    folders.get(file.name, ""),
+                    (file,),
+                    streaming=True,
                 ).serialize()
                 for file in message.files
             ]
