@@ -365,8 +365,7 @@ class Table:
         one_by_one, from_orc = self.checked(schema.names, splits_to_read)
         for group in batch_size.groups(splits_to_read, self._batch_rows, one_by_one):
             where = None if group.unfiltered else filter
-            with mirror.fetched(self, group.splits) as local:
-                rust, splits = local or (None, group.splits)
+            with mirror.fetched(self, group.splits) as (rust, splits):
                 builder = self._builder(columns, None, where, group.rows, rust)
                 if row_kind:
                     builder = builder.with_include_row_kind(True)
