@@ -1,49 +1,23 @@
-"""Data files of a table: their paths, those that a commit message adds, and their statistics.
+"""Data files of a table: their paths, and their statistics.
 
-A serialised commit message is what Paimon's `CommitMessageSerializer` writes, version 14. The
-minimum and maximum values of a file are two rows in Paimon's `BinaryRow` layout, stored in the
+The minimum and maximum values of a file are two rows in Paimon's `BinaryRow` layout, stored in the
 file's metadata.
 """
 
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Self
 
 import pyarrow as pa
 
 from streamhouse.paimon.storage.files import Files
-from streamhouse.paimon.storage.split_files import Reader, SplitFile, variable
+from streamhouse.paimon.storage.split_files import SplitFile, variable
 
 _WORDS = {pa.int8(): "<b", pa.int16(): "<h", pa.int32(): "<i", pa.int64(): "<q"}
 _COMPACT_DIGITS = 18
 """DECIMAL values of more digits are stored behind the fixed-size words, not in their word."""
 UNKNOWN = 1 << 200
 """The magnitude of values without statistics: more than any type holds, also in a sum."""
-
-
-@dataclass(frozen=True)
-class NewFiles:
-    """The data files that a commit message adds to one bucket."""
-
-    partition: bytes
-    bucket: int
-    total_buckets: int | None
-    files: tuple[SplitFile, ...]
-
-    @classmethod
-    def parse(cls, message: bytes) -> Self:
-        """Parse the bytes of `CommitMessage.serialize()`."""
-        text = Reader(message)
-        partition, bucket = text.sized(), text.integer()
-        total = text.integer() if text.is_set() else None
-        return cls(partition, bucket, total, tuple(map(SplitFile, text.rows())))
-
-    @property
-    def bucket_id(self) -> tuple[bytes, int]:
-        """The serialised partition, and the bucket."""
-        return self.partition, self.bucket
 
 
 def data_files(files: Files, folder: str) -> Iterator[tuple[str, str]]:

@@ -194,6 +194,18 @@ class SplitFrame:
             vectors, streaming, raw, snapshot, version,
         )  # fmt: skip
 
+    @classmethod
+    def added(cls, message: bytes) -> Self:
+        """The data files that a serialised commit message adds to a bucket, without its folder.
+
+        The bytes are those of Paimon's `CommitMessageSerializer`, version 14.
+        """
+        text = Reader(message)
+        partition, bucket = text.sized(), text.integer()
+        total_buckets = text.integer() if text.is_set() else None
+        files = tuple(map(SplitFile, text.rows()))
+        return cls(partition, bucket, total_buckets, "", files, streaming=True)
+
     @property
     def bucket_id(self) -> tuple[bytes, int]:
         """The serialised partition, and the bucket."""
