@@ -29,6 +29,8 @@ def test_files_are_those_that_pypaimon_finds(lab: Lab) -> None:
         frame, expected = SplitFrame.parse(one), deserialize_split_v1(one, [])
         assert frame.serialize() == one
         assert (frame.streaming, frame.raw) == (expected.is_streaming, expected.raw_convertible)
+        bucket = (expected.snapshot_id, expected.bucket, expected.total_buckets)
+        assert (frame.snapshot, frame.bucket, frame.total_buckets) == bucket
         assert [(one.size, one.rows, one.schema_id, one.level) for one in frame.files] == [
             (one.file_size, one.row_count, one.schema_id, one.level) for one in expected.files
         ]

@@ -59,7 +59,7 @@ def keys_changed_between(
     if not any(snapshot.commit_kind == visible_kind for snapshot in snapshots):
         return table.read_schema(columns).empty_table()
     mode = "changelog" if hidden else "delta"
-    splits = table.changes(_id(before), _id(after), mode, columns)
+    splits = table.changes(_id(before), _id(after), mode)
     if row_count(splits) > MOST_ROWS:
         return None
     return table.rows(columns, splits=splits, row_kind=True).select(list(columns))
@@ -83,7 +83,7 @@ def last_changes(
     for snapshot in snapshots:
         if snapshot.commit_kind != "APPEND":
             continue
-        splits = sorted(table.changes(snapshot.id - 1, snapshot.id, "delta", current_names))
+        splits = sorted(table.changes(snapshot.id - 1, snapshot.id))
         if table.primary_key and any(len(file_ids(split)) > 1 for split in splits):
             return None
         parts.append(splits)

@@ -12,7 +12,6 @@ from streamhouse.paimon.changelog.differences.snapshot_changes import (
 )
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.snapshots import ANEW, EXPIRY_USER, Snapshot
 from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.paimon.storage.split_groups import Bound, ScanPartition, scan_partitions
@@ -89,8 +88,8 @@ class SnapshotUnits:
     `mode`: whether splits are those of the `changelog` files or of the data files (`delta`).
     `computed`: changes are the differences of two states instead. `hidden`: rows become visible by
     a compaction, so only COMPACT snapshots have changes. `purged`: those that drop records have
-    changes, too. `overwrite` is the option `scan.overwrite`. `columns` have the names of schema
-    version `planned`. Keeps the units of one snapshot, for the batches that divide it.
+    changes, too. `overwrite` is the option `scan.overwrite`. Keeps the units of one snapshot, for
+    the batches that divide it.
     """
 
     identifier: str
@@ -99,8 +98,6 @@ class SnapshotUnits:
     hidden: bool
     purged: bool
     overwrite: str
-    planned: int
-    columns: Sequence[str]
     _units: dict[int, list[ReadUnit]] = field(default_factory=dict, init=False)
     _states: SnapshotStates = field(default_factory=SnapshotStates, init=False)
 
@@ -166,29 +163,17 @@ class SnapshotUnits:
                 written = metadata.commit_kind == "APPEND"
                 units += self._states.differences(table, snapshot, written)
             else:
-                units += sorted(
-                    table.changes(
-                        snapshot - 1,
-                        snapshot,
-                        self.mode,
-                        current_columns(table, self.planned, self.columns),
-                    )
-                )
+                units += sorted(table.changes(snapshot - 1, snapshot, self.mode))
             self._units = {snapshot: units}
         return self._units[snapshot]
 
     def appended(self, table: Table, snapshots: Sequence[int]) -> list[bytes]:
         """The rows that snapshots appended, in the order of the commits."""
-        columns = current_columns(table, self.planned, self.columns)
-        splits = table.changes(snapshots[0] - 1, snapshots[-1], "delta", columns)
+        splits = table.changes(snapshots[0] - 1, snapshots[-1])
         if not has_several_buckets(table) or min(len(splits), len(snapshots)) < 2:
             return splits
         # The core plans a range partition by partition and bucket by bucket.
-        return [
-            split
-            for snapshot in snapshots
-            for split in table.changes(snapshot - 1, snapshot, "delta", columns)
-        ]
+        return [split for snapshot in snapshots for split in table.changes(snapshot - 1, snapshot)]
 
     def at(self, table: Table, offset: Offset) -> Sequence[ReadUnit]:
         """The units that an offset in the middle of a snapshot counts."""

@@ -105,8 +105,6 @@ class PaimonSource(Source):
             hidden=self._hidden,
             purged=self._computed and purges_remove_rows(table.options),
             overwrite=self._scan.overwrite,
-            planned=self._planned,
-            columns=self._columns,
         )
         self._origin = Origin(self._scan.visible_at(table))
         self._produced = produced
@@ -173,18 +171,15 @@ class PaimonSource(Source):
         """Read no further than the snapshot that is the newest now."""
         self._planner.stop_at(self.table.latest_snapshot_id() or 0)
 
-    def latest_offset(
-        self,
-        start: Offset,
-        max_rows: int | None = None,
-        *,
-        max_files: int | None = None,
-        max_bytes: int | None = None,
-    ) -> Offset:
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        return self.bounded_offset(start, None if max_rows is None else Bound("rows", max_rows))
+
+    def bounded_offset(self, start: Offset, bound: Bound | None) -> Offset:
+        """As `latest_offset`, with a limit on rows, files or bytes."""
         table = self.table
         self._current_columns(table)
         self._origin.check(table, start, self._scan.visible_at(table), sure=False)
-        position, bound = bare(start), Bound.of(max_rows, max_files, max_bytes)
+        position = bare(start)
         offset = self._planner.next_offset(table, position, bound, self._within_s)
         return start if offset == position else self._origin.stamped(table, offset)
 

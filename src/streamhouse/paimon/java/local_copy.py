@@ -49,11 +49,11 @@ def compact_copy(
         if not buckets:
             return None if buckets is None else False
         with CompactionMarker(table.files, table.root) as names:
-            copy, before = java.copy({**options, **names}), _data_files(folder)
+            copy, before = java.copy({**options, **names}), folder.data_files()
             messages = compacted(jvm, copy, buckets, full, user)
             if all(message.isEmpty() for message in messages):
                 return False
-            new = sorted(_data_files(folder) - before)
+            new = sorted(folder.data_files() - before)
             with closing(committer(copy, user)) as commit:
                 _commit(folder, lambda: commit.commit(identifier, messages), new)
     return True
@@ -144,18 +144,13 @@ def _hold_data(folder: MirrorFolder, paths: set[str]) -> bool:
     if not all(path.startswith(f"{folder.path}/") for path in paths):
         return False
     needed = {os.path.relpath(path, folder.path) for path in paths}
-    here = _data_files(folder)
-    folder.delete(sorted(here - needed))
+    here = folder.data_files()
+    folder.delete(here - needed)
     try:
         folder.fetch(sorted(needed - here))
     except OSError:
         return False
     return True
-
-
-def _data_files(folder: MirrorFolder) -> set[str]:
-    """The data files that are here, relative to the folder."""
-    return {name for name in folder.names() if not name.startswith("manifest/")}
 
 
 def _commit(folder: MirrorFolder, work: Callable[[], None], files: Sequence[str] = ()) -> None:

@@ -75,7 +75,7 @@ class SystemTable:
         schema = self.read_schema(columns)
         match self._system:
             case "ro":
-                splits = self._data.splits(columns=schema.names)
+                splits = self._data.splits()
                 if self._data.primary_key:
                     splits = compacted_only(self._data, splits, "full-compaction")
                 return self._data.read(columns=schema.names, splits=splits)

@@ -212,7 +212,6 @@ class Table:
     def splits(
         self,
         snapshot: int | None = None,
-        columns: Sequence[str] | None = None,
         filter: Filter | None = None,
         in_commit_order: bool = False,
     ) -> list[bytes]:
@@ -229,29 +228,21 @@ class Table:
         postpone_bucket.check_read(self, snapshot)
         if snapshot is None and self.followed and not any(map(_STARTS.match, self.options)):
             snapshot = self.latest_snapshot_id()
-        if snapshot is not None and (self.schema_id > 0 or filter is not None):
+        if snapshot is not None and filter is not None:
             # The core plans with the snapshot's schema, and the files are read with this table's.
-            columns = None
-            planned = self.schema_id
-            if filter is not None and self.snapshot(snapshot).schema_id != planned:
+            if self.snapshot(snapshot).schema_id != self.schema_id:
                 filter = None
         splits = self._planned(
             snapshot or 0,
             snapshot or 0,
             LISTS[:2],
-            lambda rust: self._builder(columns, snapshot, filter, rust=rust).new_scan(),
+            lambda rust: self._builder(None, snapshot, filter, rust=rust).new_scan(),
         )
         if in_commit_order:
             return sorted(splits, key=lambda split: SplitFrame.parse(split).folder)
         return sorted(splits)
 
-    def changes(
-        self,
-        after: int,
-        until: int,
-        mode: str = "delta",
-        columns: Sequence[str] | None = None,
-    ) -> list[bytes]:
+    def changes(self, after: int, until: int, mode: str = "delta") -> list[bytes]:
         """The serialised splits that the snapshots in (`after`, `until`] added.
 
         `mode` is `delta` (data files) or `changelog` (changelog files).
@@ -261,9 +252,7 @@ class Table:
             after + 1,
             until,
             LISTS[1:],
-            lambda rust: self._builder(columns, None, None, rust=rust).new_incremental_scan(
-                after, until, mode
-            ),
+            lambda rust: self._builder(rust=rust).new_incremental_scan(after, until, mode),
         )
 
     def _planned(
@@ -306,7 +295,7 @@ class Table:
         `row_kind`, a string column `rowkind` is the last one.
         """
         self.read_schema(columns, row_kind)
-        splits_to_read = self.splits(snapshot, columns, filter) if splits is None else splits
+        splits_to_read = self.splits(snapshot, filter) if splits is None else splits
         if row_kind and self.schema_id > 0 and self.primary_key:
             yield from self._read_versions(columns, splits_to_read)
         else:
@@ -366,8 +355,7 @@ class Table:
         one_by_one, from_orc = self.checked(schema.names, splits_to_read)
         for group in batch_size.groups(splits_to_read, self._batch_rows, one_by_one):
             where = None if group.unfiltered else filter
-            with mirror.fetched(self, group.splits) as local:
-                rust, splits = local or (None, group.splits)
+            with mirror.fetched(self, group.splits) as (rust, splits):
                 builder = self._builder(columns, None, where, group.rows, rust)
                 if row_kind:
                     builder = builder.with_include_row_kind(True)
@@ -412,9 +400,9 @@ class Table:
 
     def _builder(
         self,
-        columns: Sequence[str] | None,
-        snapshot: int | None,
-        filter: Filter | None,
+        columns: Sequence[str] | None = None,
+        snapshot: int | None = None,
+        filter: Filter | None = None,
         rows: int | None = None,
         rust: Any = None,
     ) -> Any:
@@ -430,7 +418,6 @@ class Table:
         except rust_core.ERRORS as error:
             raise read_error(self, error, snapshot) from error
         if columns is not None:
-            self.read_schema(columns)
             builder = builder.with_projection(list(columns))
         if self._chars:
             # Conditions on ORC files misread them.

@@ -46,17 +46,17 @@ def current_columns(table: Table, planned: int | None, names: Sequence[str]) -> 
     return current_names
 
 
-def with_current_names(batch: pa.RecordBatch, table: Table, planned: int | None) -> pa.RecordBatch:
+def with_current_names(rows: _Rows, table: Table, planned: int | None) -> _Rows:
     """Rename the columns of rows from their names in the version `planned` to their current names.
 
     A column that was dropped since is left out if all its values are null; otherwise raises
     `SchemaChangeError`.
     """
     if planned is None or planned == table.schema_id:
-        return batch
-    names = name_mapping(table, planned, [n for n in batch.schema.names if n != ROW_KIND])
+        return rows
+    names = name_mapping(table, planned, [n for n in rows.schema.names if n != ROW_KIND])
     fields, arrays = [], []
-    for field, array in zip(batch.schema, batch.columns, strict=True):
+    for field, array in zip(rows.schema, rows.columns, strict=True):
         current = ROW_KIND if field.name == ROW_KIND else names[field.name]
         if current is not None:
             fields.append(field.with_name(current))
@@ -67,23 +67,19 @@ def with_current_names(batch: pa.RecordBatch, table: Table, planned: int | None)
                 "been dropped; leave it out of the query and restart it; it resumes where it "
                 "stopped, and nothing is lost"
             )
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return type(rows).from_arrays(arrays, schema=pa.schema(fields))
 
 
 def with_current_columns(rows: pa.Table, table: Table, planned: int | None) -> pa.Table:
-    """As `with_current_names`, for whole rows: they get all current columns, in the table's order.
+    """As `with_current_names`, but they get all current columns, in the table's order.
 
     Columns that were added since are null; others are cast to their current types.
     """
     if planned is None or planned == table.schema_id:
         return rows
+    renamed = with_current_names(rows, table, planned)
     schema = table.read_schema(row_kind=ROW_KIND in rows.column_names)
-    batches = []
-    for batch in rows.combine_chunks().to_batches():
-        renamed = with_current_names(batch, table, planned)
-        own = {name: name for name in renamed.schema.names}
-        batches.append(converted(renamed, schema, own))
-    return pa.Table.from_batches(batches, schema=schema)
+    return converted(renamed, schema, {name: name for name in renamed.column_names})
 
 
 def with_planned_types(rows: _Rows, planned: pa.Schema) -> _Rows:
@@ -174,12 +170,10 @@ def column_ids(table: Table) -> dict[str, int]:
     return {field["name"]: int(field["id"]) for field in table.schema["fields"]}
 
 
-def converted(
-    batch: pa.RecordBatch, schema: pa.Schema, names: Mapping[str, str] | None = None
-) -> pa.RecordBatch:
-    """The batch with exactly the columns of a schema, cast where its type differs.
+def converted(rows: _Rows, schema: pa.Schema, names: Mapping[str, str] | None = None) -> _Rows:
+    """The rows with exactly the columns of a schema, cast where its type differs.
 
-    `names` are those in the batch, of columns with another one; a column that is not among them is
+    `names` are those in the rows, of columns with another one; a column that is not among them is
     null. By default they are the same.
     """
     arrays = []
@@ -187,11 +181,11 @@ def converted(
         same = names is None or field.name == ROW_KIND
         name = field.name if same else names.get(field.name)  # type: ignore[union-attr]
         if name is None:
-            arrays.append(pa.nulls(batch.num_rows, field.type))
+            arrays.append(pa.nulls(rows.num_rows, field.type))
         else:
-            column = batch.column(name)
+            column = rows.column(name)
             arrays.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return type(rows).from_arrays(arrays, schema=schema)
 
 
 def _by_version(splits: Sequence[bytes]) -> list[tuple[int, list[bytes]]]:

@@ -32,7 +32,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of
 from streamhouse.paimon.spark.options import DataSourceOptions
 from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter
-from streamhouse.paimon.storage.split_groups import ScanPartition, scan_partitions
+from streamhouse.paimon.storage.split_groups import Bound, ScanPartition, scan_partitions
 from streamhouse.paimon.write.rows import gathered
 from streamhouse.spark import SourceStreamReader, for_spark, spark_schema
 from streamhouse.sql.plan import AsOf
@@ -102,9 +102,7 @@ class PaimonReader(DataSourceReader):
         else:
             self._schema_id = table.schema_id
             at = pinned(table)
-        planned = scan_partitions(
-            at.splits(None, _columns(self._options, table), self._filter), self._options.parallelism
-        )
+        planned = scan_partitions(at.splits(None, self._filter), self._options.parallelism)
         return list(map(InputPartition, planned)) or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -196,9 +194,9 @@ class PaimonStreamReader(SourceStreamReader):
 
     def bounded(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if isinstance(limit, ReadMaxFiles):
-            return self._paimon.latest_offset(start, max_files=limit.max_files)
+            return self._paimon.bounded_offset(start, Bound("files", limit.max_files))
         if isinstance(limit, ReadMaxBytes):
-            return self._paimon.latest_offset(start, max_bytes=limit.max_bytes)
+            return self._paimon.bounded_offset(start, Bound("bytes", limit.max_bytes))
         return super().bounded(start, limit)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:

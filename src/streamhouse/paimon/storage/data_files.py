@@ -1,54 +1,23 @@
-"""Data files of a table: their paths, those that a commit message adds, and their statistics.
+"""Data files of a table: their paths, and their statistics.
 
-A serialised commit message is what Paimon's `CommitMessageSerializer` writes, version 14. The
-minimum and maximum values of a file are two rows in Paimon's `BinaryRow` layout, stored in the
+The minimum and maximum values of a file are two rows in Paimon's `BinaryRow` layout, stored in the
 file's metadata.
 """
 
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Self
 
 import pyarrow as pa
 
 from streamhouse.paimon.storage.files import Files
-from streamhouse.paimon.storage.split_files import SplitFile, file_rows, integer, variable
+from streamhouse.paimon.storage.split_files import SplitFile, variable
 
-_INT_SIZE = 4
 _WORDS = {pa.int8(): "<b", pa.int16(): "<h", pa.int32(): "<i", pa.int64(): "<q"}
 _COMPACT_DIGITS = 18
 """DECIMAL values of more digits are stored behind the fixed-size words, not in their word."""
 UNKNOWN = 1 << 200
 """The magnitude of values without statistics: more than any type holds, also in a sum."""
-
-
-@dataclass(frozen=True)
-class NewFiles:
-    """The data files that a commit message adds to one bucket."""
-
-    partition: bytes
-    bucket: int
-    total_buckets: int | None
-    files: tuple[SplitFile, ...]
-
-    @classmethod
-    def parse(cls, message: bytes) -> Self:
-        """Parse the bytes of `CommitMessage.serialize()`."""
-        size = integer(message, 0)
-        at = _INT_SIZE + size
-        partition, bucket = message[_INT_SIZE:at], integer(message, at)
-        at += _INT_SIZE
-        total = integer(message, at + 1) if message[at] else None
-        at += 1 + (_INT_SIZE if message[at] else 0)
-        rows, _ = file_rows(message, at)
-        return cls(partition, bucket, total, tuple(SplitFile(row) for row in rows))
-
-    @property
-    def bucket_id(self) -> tuple[bytes, int]:
-        """The serialised partition, and the bucket."""
-        return self.partition, self.bucket
 
 
 def data_files(files: Files, folder: str) -> Iterator[tuple[str, str]]:
@@ -92,7 +61,7 @@ def _value(row: bytes, index: int, data_type: pa.DataType) -> int | None:
 
     The row is its arity, a header with a bit for each null, then an 8-byte word for each field.
     """
-    arity, row = integer(row, 0), row[_INT_SIZE:]
+    arity, row = int.from_bytes(row[:4], "big"), row[4:]
     # The first byte of the header is the row kind.
     if row[1 + index // 8] >> index % 8 & 1:
         return None

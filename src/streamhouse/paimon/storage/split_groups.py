@@ -55,13 +55,6 @@ class Bound:
     what: str
     most: int
 
-    @classmethod
-    def of(cls, rows: int | None, files: int | None, size: int | None) -> Bound | None:
-        for what, most in (("rows", rows), ("files", files), ("bytes", size)):
-            if most is not None:
-                return cls(what, most)
-        return None
-
     def weigh(self, unit: bytes | StateDifference) -> int:
         """How many rows, files or bytes a serialised split or a difference counts for."""
         splits = (unit,) if isinstance(unit, bytes) else unit.splits

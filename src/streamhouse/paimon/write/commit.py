@@ -98,7 +98,10 @@ class TableCommitter:
         if known and self._has(identifier):
             return sure and self._commit_once(identifier, messages, commit_messages)
         self._check_sums(identifier, messages)
-        if known and self._commit_mirrored(identifier, commit_messages):
+        newest = self._checked_until
+        if known and commit_in_copy(self._table, self._user, newest, identifier, commit_messages):
+            self._checked_until, self._last_identifier = newest + 1, identifier
+            self._sums.committed()
             self._sure = True
             return True
         if sure:
@@ -121,17 +124,6 @@ class TableCommitter:
         same = self._table.snapshots.replacements == self._replacements
         parts = object_store_parts(self._table)
         return same and parts is not None and parts[0].has_conditions
-
-    def _commit_mirrored(self, identifier: int, commit_messages: Sequence[Any]) -> bool:
-        """Commit by a local copy of the metadata; False if that is not possible."""
-        table, newest = self._table, self._checked_until
-        if object_store_parts(table) is None or not commit_in_copy(
-            table, self._user, newest, identifier, commit_messages
-        ):
-            return False
-        self._checked_until, self._last_identifier = newest + 1, identifier
-        self._sums.committed()
-        return True
 
     def _note(self, identifier: int, committed: bool) -> None:
         """Remember the newest snapshot after a commit."""

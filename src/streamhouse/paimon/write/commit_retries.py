@@ -9,8 +9,10 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
+
+import psutil
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.machine import process_namespace
@@ -121,12 +123,6 @@ def remove_dead_attempts(table: Table, committer: TableCommitter) -> int:
 
 def _died(attempt_name: str) -> bool:
     host, _, rest = attempt_name.partition("x")
-    if host != _HOST:
-        return False
-    try:
-        os.kill(int(rest.partition("x")[0], 16), 0)
-    except ProcessLookupError:
-        return True
-    except (ValueError, PermissionError):
-        return False
+    with suppress(ValueError):
+        return host == _HOST and not psutil.pid_exists(int(rest.partition("x")[0], 16))
     return False

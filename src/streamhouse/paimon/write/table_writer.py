@@ -144,9 +144,9 @@ class TableWriter:
             builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
         self._builder = builder
         self._writer: Any = None
-        self._mirrored: MirroredWrite | None = None
+        """The Rust core's writer, or one with its methods."""
         if followed and not overwrite:
-            self._mirrored = MirroredWrite.of(self._table, commit_user, commutes)
+            self._writer = MirroredWrite.of(self._table, builder, commit_user, commutes)
         self._kinds: bool | None = None
         self._added = AddedRows(self._table)
 
@@ -182,26 +182,14 @@ class TableWriter:
             rows = self._orc.fitted(rows)
         self._added.take(rows)
         try:
-            if self._mirrored is None:
-                self._opened().write_arrow(rows)
-            elif not self._mirrored.take(rows):
-                self._write_directly()
+            self._opened().write_arrow(rows)
         except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
 
     def _opened(self) -> Any:
-        """The Rust core's writer."""
         if self._writer is None:
             self._writer = self._builder.new_write()
         return self._writer
-
-    def _write_directly(self) -> None:
-        """Write the buffered rows, and from now on all others, to the store by the core itself."""
-        mirrored, self._mirrored = self._mirrored, None
-        if mirrored is not None:
-            for rows in mirrored.rows:
-                self._opened().write_arrow(rows)
-            mirrored.close()
 
     def _with_row_kinds(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, with row kinds if the first one had them, which the Rust core goes by."""
@@ -237,10 +225,6 @@ class TableWriter:
 
     def _closed_files(self, identifier: int) -> Sequence[Any]:
         try:
-            few = None if self._mirrored is None else self._mirrored.closed_files(identifier)
-            if few is not None:
-                return few
-            self._write_directly()
             arguments = () if self._overwrite else (True, identifier)
             messages: Sequence[Any] = self._opened().prepare_commit(*arguments)
         except rust_core.ERRORS as error:
@@ -266,10 +250,8 @@ class TableWriter:
         # The Rust writer must be dropped in the thread that created it, not by Python's garbage
         # collector.
         writer, self._writer = self._writer, None
-        mirrored, self._mirrored = self._mirrored, None
-        for part in (writer, mirrored):
-            if part is not None:
-                part.close()
+        if writer is not None:
+            writer.close()
 
 
 def _buffer_options(table: Table, buffer_bytes: int | None) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from streamhouse.paimon.storage.data_files import NewFiles
+from streamhouse.paimon.storage.split_files import SplitFrame
 
 WINDOW_S = 10.0
 """The sliding window, in seconds, over which rows per second are computed."""
@@ -27,7 +27,7 @@ class Commit:
     def of(cls, messages: Mapping[str, Sequence[bytes]], took_ms: float) -> Self | None:
         """A commit of these messages of tables; None if there are none."""
         added = [
-            (table, NewFiles.parse(message)) for table, own in messages.items() for message in own
+            (table, SplitFrame.added(message)) for table, own in messages.items() for message in own
         ]
         if not added:
             return None

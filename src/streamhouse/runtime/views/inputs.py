@@ -84,7 +84,7 @@ class ViewInputs:
         address = self._spec.addresses[scan.relation]
         table, snapshot = address.planned(), int(self._vector[table_key(address)]["snapshot"])
         condition = Pruning(self._spec.plan.query).filter(scan.relation, table.arrow_schema)
-        return table.splits(snapshot, list(scan.columns), condition)
+        return table.splits(snapshot, condition)
 
     def open_table(
         self,

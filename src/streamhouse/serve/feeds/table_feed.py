@@ -244,8 +244,7 @@ class TableFeed(Feed):
             self._lost(snapshot, snapshot)
 
     def _added(self, snapshot: int) -> Iterator[pa.RecordBatch]:
-        stored = None if self.shown.computes(self._columns) else self._columns
-        splits = self.table.changes(snapshot - 1, snapshot, "delta", stored)
+        splits = self.table.changes(snapshot - 1, snapshot)
         for batch in self.shown.read(self._columns, splits=splits):
             yield as_inserts(batch.select(self._columns))
 

@@ -51,12 +51,8 @@ class BucketPart:
 
 def parts(old: Table, snapshot: int | None, new: Table) -> Iterator[BucketPart]:
     """The parts in which `new` has rows, with the rows of `old` at `snapshot` (None: no rows)."""
-    before: dict[str, list[bytes]] = {}
-    for split in old.splits(snapshot) if snapshot is not None else ():
-        before.setdefault(_bucket_path(old, split), []).append(split)
-    after: dict[str, list[bytes]] = {}
-    for split in new.splits():
-        after.setdefault(_bucket_path(new, split), []).append(split)
+    before = _by_bucket(old, old.splits(snapshot) if snapshot is not None else [])
+    after = _by_bucket(new, new.splits())
     for folder in sorted(after):
         old_splits, new_splits = tuple(before.get(folder, ())), tuple(after[folder])
         largest = max(row_count(old_splits), row_count(new_splits))
@@ -65,7 +61,10 @@ def parts(old: Table, snapshot: int | None, new: Table) -> Iterator[BucketPart]:
             yield BucketPart(old_splits, new_splits, number, count)
 
 
-def _bucket_path(table: Table, split: bytes) -> str:
-    """The partition and bucket of a split, as a path below the table's folder."""
-    folder = SplitFrame.parse(split).folder.rstrip("/").split("/")
-    return "/".join(folder[-1 - len(table.partition_keys) :])
+def _by_bucket(table: Table, splits: Sequence[bytes]) -> dict[str, list[bytes]]:
+    """Splits by their partitions and buckets, which are paths below the table's folder."""
+    found: dict[str, list[bytes]] = {}
+    for split in splits:
+        folder = SplitFrame.parse(split).folder.rstrip("/").split("/")
+        found.setdefault("/".join(folder[-1 - len(table.partition_keys) :]), []).append(split)
+    return found

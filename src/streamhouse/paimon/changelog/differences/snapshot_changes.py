@@ -81,8 +81,7 @@ class SnapshotStates:
         new = _parts((split for split in after if without_snapshot(split) not in unchanged), depth)
         rows: Mapping[str, list[bytes]] = {}
         if written:
-            key = list(table.primary_key)
-            rows = _parts(table.changes(snapshot - 1, snapshot, "delta", key), depth)
+            rows = _parts(table.changes(snapshot - 1, snapshot), depth)
         return [
             StateDifference(
                 snapshot,

@@ -5,6 +5,7 @@ read the table, or where an option would have no effect (decision 238).
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -43,21 +44,17 @@ def _format_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     """Columns and keys that cannot be written into the table's files."""
     arrow = pa.schema((name, types.arrow_type(parsed)) for name, parsed in schema.types.items())
     for field in arrow:
-        yield from _raised(
-            lambda field=field: nanosecond_timestamps.check_type(  # type: ignore[misc]
-                schema.where, field.name, field.type
-            )
-        )
-    yield from _raised(lambda: avro_rows.check_columns(schema.where, arrow, schema.options))
+        yield from _raised(nanosecond_timestamps.check_type, schema.where, field.name, field.type)
+    yield from _raised(avro_rows.check_columns, schema.where, arrow, schema.options)
     if orc_values.may_hold_orc(schema.options):
         keys = [*schema.primary_key, *schema.partition_keys]
         present = [key for key in keys if key in schema.texts]
-        yield from _raised(lambda: orc_values.check_keys(schema.where, schema.texts, present))
+        yield from _raised(orc_values.check_keys, schema.where, schema.texts, present)
 
 
-def _raised(check: Callable[[], None]) -> Iterator[StreamhouseError]:
+def _raised(check: Callable[..., None], *arguments: Any) -> Iterator[StreamhouseError]:
     try:
-        check()
+        check(*arguments)
     except StreamhouseError as error:
         yield error
 

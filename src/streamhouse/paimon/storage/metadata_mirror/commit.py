@@ -13,7 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamhouse.errors import LostCommitError, StoreError
-from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder, borrowed
+from streamhouse.paimon.storage.metadata_mirror.folder import (
+    MirrorFolder,
+    borrowed,
+    object_store_parts,
+)
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
 from streamhouse.paimon.storage.rust_core import ERRORS
@@ -111,7 +115,7 @@ def commit_in_copy(
     writer has taken the number.
     """
     # The core reads the manifests only for some commits.
-    for manifests in (False, True):
+    for manifests in () if object_store_parts(table) is None else (False, True):
         with borrowed(table) as folder:
             made = None
             try:

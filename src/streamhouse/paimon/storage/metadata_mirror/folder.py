@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -107,6 +107,10 @@ class MirrorFolder:
                 found |= {os.path.join(part, name) for name in files}
         return found
 
+    def data_files(self) -> set[str]:
+        """The data files, relative to the folder."""
+        return {name for name in self.names() if not name.startswith("manifest/")}
+
     def upload(self, names: Sequence[str]) -> None:
         """Copy files from here to the store."""
         run_parallel(self.uploads(names))
@@ -123,7 +127,7 @@ class MirrorFolder:
         except FileNotFoundError:
             return None
 
-    def delete(self, names: Sequence[str]) -> None:
+    def delete(self, names: Iterable[str]) -> None:
         """Delete files from here."""
         for name in names:
             os.remove(os.path.join(self.path, name))

@@ -23,14 +23,15 @@ _MOST_FILES = 32
 
 
 @contextmanager
-def fetched(table: Table, splits: Sequence[bytes]) -> Iterator[tuple[Any, Sequence[bytes]] | None]:
+def fetched(table: Table, splits: Sequence[bytes]) -> Iterator[tuple[Any, Sequence[bytes]]]:
     """The Rust core's table on a local folder, and the splits with their files there.
 
-    None if the core must read from the store itself, which also raises the errors.
+    The table and the splits themselves if the core must read from the store, which also raises the
+    errors.
     """
     frames = [] if object_store_parts(table) is None else _small(table, splits)
     if not frames:
-        yield None
+        yield table.rust, splits
         return
     with borrowed(table) as folder:
         root = f"{table.root}/"
@@ -40,7 +41,7 @@ def fetched(table: Table, splits: Sequence[bytes]) -> Iterator[tuple[Any, Sequen
             folder.fetch(sorted(paths))
         except FileNotFoundError:
             folder.remove()
-            yield None
+            yield table.rust, splits
             return
         try:
             yield folder.open(table.schema), [frame.serialize() for frame in moved]

@@ -29,69 +29,75 @@ _RECENT_S = 60.0
 
 
 class MirroredWrite:
-    """The rows of one writer: held until it is known that they are few, then written at once."""
+    """A writer of the Rust core that holds its rows until it is known that they are few.
 
-    def __init__(self, table: Table, user: str, commutes: bool) -> None:
-        self._table, self._user, self._commutes = table, user, commutes
+    Few rows are written at once into a folder, others to the store, by the writer that `builder`
+    opens. `table` has the options of writers.
+    """
+
+    def __init__(self, table: Table, builder: Any, user: str, commutes: bool) -> None:
+        self._table, self._builder, self._user = table, builder, user
+        self._commutes = commutes
+        self._rows: list[pa.RecordBatch] = []
         self._size = 0
         self._resources = ExitStack()
         self._folder: MirrorFolder | None = None
         self._writer: Any = None
-        self.rows: list[pa.RecordBatch] = []
-        """The rows that are held."""
+        """The core's writer, once it is known where the rows go."""
 
     @classmethod
-    def of(cls, table: Table, user: str, commutes: bool = False) -> MirroredWrite | None:
+    def of(
+        cls, table: Table, builder: Any, user: str, commutes: bool = False
+    ) -> MirroredWrite | None:
         """None for tables whose writers need more than metadata.
 
-        `table` has the options of writers. `commutes`: the order of commits does not change its
-        rows, so the sequence numbers of its rows may be those of another writer.
+        `commutes`: the order of commits does not change its rows, so the sequence numbers of its
+        rows may be those of another writer.
         """
         appends = table.bucket == -1 and not table.primary_key
         if not (appends or table.bucket > 0) or table.crosses_partitions:
             return None
         if any(name.startswith("data-file.external-paths") for name in table.options):
             return None
-        return None if object_store_parts(table) is None else cls(table, user, commutes)
+        if object_store_parts(table) is None:
+            return None
+        return cls(table, builder, user, commutes)
 
-    def take(self, rows: pa.RecordBatch) -> bool:
-        """Hold or write rows; False if those that are held are too many by now."""
+    def write_arrow(self, rows: pa.RecordBatch) -> None:
+        """Hold or write rows."""
         if self._writer is not None:
             self._writer.write_arrow(rows)
-            return True
-        self.rows.append(rows)
+            return
+        self._rows.append(rows)
         self._size += rows.nbytes
-        return self._size <= _MOST_BYTES
+        if self._size > _MOST_BYTES:
+            self._write_directly()
 
-    def closed_files(self, identifier: int) -> Sequence[Any] | None:
-        """Write the held rows and upload the files; returns the core's commit messages.
-
-        None if the core must write to the store itself; `rows` are still those to write.
-        """
+    def prepare_commit(self, wait_compaction: bool, identifier: int) -> Sequence[Any]:
+        """Close the files, and upload those of the folder; returns the core's commit messages."""
+        messages: Sequence[Any] | None = None
         first = self._writer is None
-        if first and not self.rows:
+        if first and not self._rows:
             return []
-        try:
-            if first and not self._open():
-                return None
-            for rows in self.rows:
-                self._writer.write_arrow(rows)
-            messages: Sequence[Any] = self._writer.prepare_commit(True, identifier)
-        except ERRORS as error:
-            if not first:
-                raise
-            _LOG.info("%s: the core writes to the store itself: %s", self._table.root, error)
-            self.close()
-            return None
-        self.rows = []
-        assert self._folder is not None
-        names = sorted(self._folder.names() - self._before)
-        self._folder.upload(names)
-        self._folder.delete(names)
+        if first:
+            try:
+                if self._open():
+                    messages = self._writer.prepare_commit(wait_compaction, identifier)
+            except ERRORS as error:
+                _LOG.info("%s: the core writes to the store itself: %s", self._table.root, error)
+            if messages is None:
+                self._write_directly()
+        if messages is None:
+            messages = self._writer.prepare_commit(wait_compaction, identifier)
+        self._rows = []
+        if self._folder is not None:
+            names = sorted(self._folder.names() - self._before)
+            self._folder.upload(names)
+            self._folder.delete(names)
         return messages
 
     def _open(self) -> bool:
-        """Open the core's writer on a local folder; False if the table has no snapshot to hold."""
+        """Write the held rows into a local folder; False if the table has no snapshot to hold."""
         table = self._table
         folder = self._resources.enter_context(borrowed(table))
         if table.bucket > 0:
@@ -101,11 +107,21 @@ class MirroredWrite:
             newest = table.snapshots.latest_id(_RECENT_S)
             if newest is None or not folder.hold(newest, newest):
                 return False
-        folder.delete([name for name in folder.names() if not name.startswith("manifest/")])
+        folder.delete(folder.data_files())
         builder = folder.open(table.schema).new_stream_write_builder()
         self._writer = builder.with_commit_user(self._user).new_write()
         self._folder, self._before = folder, folder.names()
+        for rows in self._rows:
+            self._writer.write_arrow(rows)
         return True
+
+    def _write_directly(self) -> None:
+        """Write the held rows, and from now on all others, to the store by the core itself."""
+        self.close()
+        self._writer, self._folder = self._builder.new_write(), None
+        for rows in self._rows:
+            self._writer.write_arrow(rows)
+        self._rows = []
 
     def close(self) -> None:
         """Free what is held."""

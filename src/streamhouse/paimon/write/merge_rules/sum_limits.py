@@ -8,6 +8,7 @@ enough in nearly all cases; only where it exceeds the type are rows added up key
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.evolution import name_mapping
-from streamhouse.paimon.storage.data_files import UNKNOWN, NewFiles, data_files, magnitudes
+from streamhouse.paimon.storage.data_files import UNKNOWN, data_files, magnitudes
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S
 from streamhouse.paimon.storage.split_files import SplitFile, SplitFrame
 from streamhouse.paimon.write.merge_rules.sum_columns import (
@@ -112,8 +113,8 @@ class SumLimits:
         """
         if not self._limits:
             return
-        new = [NewFiles.parse(message) for message in messages]
-        added = self._largest((message.bucket_id, message.files) for message in new)
+        new = [SplitFrame.added(message) for message in messages]
+        added = self._largest(new)
         self._refresh_bounds()
         bounds = self._bounds + added
         if self._exceeding(bounds):
@@ -142,17 +143,17 @@ class SumLimits:
             or self._table.snapshots.changed_rows(checked, latest)
         ):
             files = [] if self._alone or not latest else self._files()
-            self._bounds = self._largest((frame.bucket_id, frame.files) for frame in files)
+            self._bounds = self._largest(files)
         self._checked_snapshot = latest
 
     def _files(self) -> list[SplitFrame]:
         return [SplitFrame.parse(split) for split in self._written.splits()]
 
-    def _largest(self, files: Iterable[tuple[BucketId, Sequence[SplitFile]]]) -> Bounds:
+    def _largest(self, frames: Iterable[SplitFrame]) -> Bounds:
         """The greatest bounds that any bucket has for its files."""
         by_bucket: dict[BucketId, list[SplitFile]] = defaultdict(list)
-        for bucket_id, part in files:
-            by_bucket[bucket_id] += part
+        for frame in frames:
+            by_bucket[frame.bucket_id] += frame.files
         largest = Bounds()
         for group in by_bucket.values():
             largest |= self._bound(group)
@@ -197,7 +198,7 @@ class SumLimits:
         """The columns with a sum that may exceed its limit, with these limits."""
         return {name: limit for name, limit in self._limits.items() if bounds[name] > limit}
 
-    def _check_by_key(self, new: Sequence[NewFiles], limits: Mapping[str, int]) -> None:
+    def _check_by_key(self, new: Sequence[SplitFrame], limits: Mapping[str, int]) -> None:
         """Raise `TableError` if a key's sum in one of these columns would exceed its limit."""
         frames = [] if self._alone else self._files()
         merged: dict[BucketId, list[bytes]] = defaultdict(list)
@@ -206,12 +207,10 @@ class SumLimits:
         files = data_files(self._table.files, self._table.location)
         folders = {name: folder for folder, name in files}
         written: dict[BucketId, list[bytes]] = defaultdict(list)
-        for message in new:
-            written[message.bucket_id] += [
-                SplitFrame.written(
-                    *message.bucket_id, message.total_buckets, folders.get(file.name, ""), file
-                ).serialize()
-                for file in message.files
+        for frame in new:
+            written[frame.bucket_id] += [
+                replace(frame, folder=folders.get(file.name, ""), files=(file,)).serialize()
+                for file in frame.files
             ]
         for bucket_id, added in written.items():
             recent = [
