@@ -106,12 +106,14 @@ class DeclaredOptions:
 
     `without_effect`: accepted keys, or beginnings of keys before a `*`, each with the reason.
     `earlier`: keys of earlier releases, and what they are today. `metadata`: for METADATA columns.
+    `connector`: other attributes of a connector, by their names.
     """
 
     options: tuple[Option, ...]
     without_effect: Mapping[str, str]
     earlier: Mapping[str, str]
     metadata: tuple[Metadata, ...]
+    connector: Mapping[str, str]
 
     @classmethod
     def of(cls, package: str, name: str = "options.toml") -> Self:
@@ -119,7 +121,8 @@ class DeclaredOptions:
         table = table_of(package, name)
         metadata = (Metadata(key, **entry) for key, entry in table.get("metadata", {}).items())
         without_effect, earlier = table.get("without_effect", {}), table.get("earlier", {})
-        return cls(options_of(table["options"]), without_effect, earlier, tuple(metadata))
+        options, facts = options_of(table["options"]), table.get("connector", {})
+        return cls(options, without_effect, earlier, tuple(metadata), facts)
 
     def current(self, options: Mapping[str, str]) -> dict[str, str]:
         """The options that have an effect, under their current names, which take precedence."""

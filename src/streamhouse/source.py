@@ -9,6 +9,7 @@ two equal offsets mean that there is nothing new.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ ROW_KIND = "rowkind"
 ROW_KINDS = ("+I", "-U", "+U", "-D")
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+_Item = TypeVar("_Item")
 
 
 def of_kind(rows: _Rows, kind: str) -> _Rows:
@@ -31,6 +33,13 @@ def of_kind(rows: _Rows, kind: str) -> _Rows:
 def with_kinds(rows: _Rows) -> _Rows:
     """The rows with a column `rowkind`; those without one are inserts."""
     return rows if ROW_KIND in rows.schema.names else of_kind(rows, "+I")
+
+
+def grouped(items: Sequence[_Item], most: int) -> list[Sequence[_Item]]:
+    """The items in up to `most` groups of about the same size, in order; at least one."""
+    count = max(1, min(most, len(items)))
+    bounds = [len(items) * i // count for i in range(count + 1)]
+    return [items[a:b] for a, b in pairwise(bounds)]
 
 
 @dataclass(frozen=True)
@@ -118,9 +127,9 @@ class Source(ABC):
         """Whether `finished` will be True at some offset; until then the source may still grow."""
         return False
 
-    @abstractmethod
     def initial_offset(self) -> Offset:
         """The offset where a new query starts; constant, so that batch 0 can be planned again."""
+        return {}
 
     @abstractmethod
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:

@@ -194,7 +194,7 @@ class BoundedReader(DataSourceReader):
     """Rows of a source as of the time of planning; `partitions` plans them."""
 
     def __init__(
-        self, source: Source, schema: StructType, partitions: Callable[[], Sequence[Any]]
+        self, source: Source, schema: StructType, partitions: Callable[[], Iterable[Any]]
     ) -> None:
         self._source, self._schema, self._partitions = source, schema, partitions
 

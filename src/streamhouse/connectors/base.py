@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from streamhouse.arrow_batches import gathered
 from streamhouse.errors import DataLossError, OptionError
+from streamhouse.options import DeclaredOptions, OptionValues, no_effect
 from streamhouse.options import Metadata as Metadata
 from streamhouse.options import Option as Option
-from streamhouse.options import OptionValues, no_effect
 from streamhouse.source import ROW_KIND, Offset, Source
 from streamhouse.sql.plan import Capabilities, TableInfo
 
@@ -180,7 +180,8 @@ class Connector:
 
     A subclass sets `name`, `summary` and `capabilities` (what its tables can do), and overrides a
     method for each capability: `source` for `stream`, `scan` for `scan`, `sink` for `sink`. Those
-    that it does not override raise `OptionError`.
+    that it does not override raise `OptionError`. `declared` has those of its attributes that its
+    `options.toml` sets.
     """
 
     name: str
@@ -203,6 +204,12 @@ class Connector:
     """The most rows of a micro-batch, for a sink whose rows pass through the driver."""
     scan_note: str = ""
     """For the docs: what a bounded SELECT reads; empty if it reads none."""
+
+    def __init_subclass__(cls, declared: DeclaredOptions | None = None) -> None:
+        own = {} if declared is None else {**vars(declared), **declared.connector}
+        for name in (own.keys() & Connector.__annotations__.keys()) - vars(cls).keys():
+            if own[name]:
+                setattr(cls, name, own[name])
 
     def capabilities_of(self, options: Mapping[str, str]) -> Capabilities:
         """What a table with these options can do; they have not been checked yet."""

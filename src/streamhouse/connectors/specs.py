@@ -1,6 +1,6 @@
 """Picklable descriptions of the sources and sinks of continuous queries."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from streamhouse.connectors.base import Sink
 from streamhouse.connectors.registry import connector
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import types
-from streamhouse.source import Source
+from streamhouse.source import ROW_KIND, Source
 from streamhouse.sql.plan import Column
 
 
@@ -74,3 +74,30 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
         pa.field(column.name, types.arrow_type(kind), nullable=column.nullable)
         for column, kind in kinds
     )
+
+
+def declared_rows(
+    rows: pa.RecordBatch,
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    metadata: Callable[[str], pa.Array],
+) -> pa.RecordBatch:
+    """Rows with all declared columns of a `schema`, then their row kind, if they have one.
+
+    `metadata` returns the values of a METADATA column by its key. Other columns that the rows lack
+    are null.
+    """
+    if rows.schema in (schema, schema.append(pa.field(ROW_KIND, pa.string()))):
+        return rows
+    own, arrays = rows.schema.names, []
+    for column, declared in zip(columns, schema, strict=True):
+        if column.metadata is not None:
+            arrays.append(metadata(column.metadata).cast(declared.type))
+        elif column.name in own:
+            arrays.append(rows.column(column.name))
+        else:
+            arrays.append(pa.nulls(rows.num_rows, declared.type))
+    if ROW_KIND in own and ROW_KIND not in schema.names:
+        arrays.append(rows.column(ROW_KIND))
+        schema = schema.append(rows.schema.field(ROW_KIND))
+    return pa.record_batch(arrays, schema=schema)

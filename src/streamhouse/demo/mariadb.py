@@ -10,7 +10,9 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any, Self
 
 import pymysql
@@ -30,20 +32,7 @@ _SOCKET_PATH_LIMIT = 100
 _PORTS = range(20_000, 32_000)
 """Below the ports that systems assign to connections, so none takes a restarting server's port."""
 
-_SERVER_OPTIONS = (
-    "--bind-address=127.0.0.1",
-    "--skip-name-resolve",
-    "--character-set-server=utf8mb4",
-    "--innodb-buffer-pool-size=32M",
-    "--innodb-log-file-size=16M",
-    "--innodb-flush-log-at-trx-commit=2",
-    "--performance-schema=OFF",
-    "--log-bin=binlog",
-    "--binlog-format=ROW",
-    "--binlog-row-image=FULL",
-    "--binlog-row-metadata=FULL",
-    "--server-id=1",
-)
+_SETTINGS = files(__package__) / "mariadb.properties"
 
 _GRANTS = "SELECT, LOCK TABLES, TRIGGER, REPLICATION SLAVE, BINLOG MONITOR, REPLICATION SLAVE ADMIN"
 
@@ -118,9 +107,15 @@ class MariaDB(PrivateServer):
                     cursor.execute(statement)
                 return list(cursor.fetchall())
 
+    def run(self, script: Path, **values: str) -> None:
+        """Run a script as `root`, with these values in it; its statements end with `;`."""
+        text = Template(script.read_text()).substitute(values)
+        self.execute(*filter(None, map(str.strip, text.split(";"))))
+
     def _server_command(self) -> list[str]:
-        own = self.server_options
-        return [_program("mariadbd"), *self._base_options(), *_SERVER_OPTIONS, *own]
+        lines = _SETTINGS.read_text().splitlines()
+        settings = [f"--{line}" for line in lines if not line.startswith("#")]
+        return [_program("mariadbd"), *self._base_options(), *settings, *self.server_options]
 
     def _base_options(self) -> list[str]:
         """The options with which any server of this folder starts: its user, files and port."""

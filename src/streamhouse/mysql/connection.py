@@ -322,8 +322,7 @@ class Session:
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            close_quietly(connection)
+        close_quietly(connection)
 
     def _connected(self) -> pymysql.Connection[Any]:
         if self._connection is None:
@@ -370,6 +369,7 @@ def run_raw(
         connection.use_unicode = True
 
 
-def close_quietly(connection: pymysql.Connection[Any]) -> None:
-    """Close a connection that may be lost already, without notifying the server."""
-    connection._force_close()  # type: ignore[attr-defined]
+def close_quietly(connection: pymysql.Connection[Any] | None) -> None:
+    """Close a connection that may be lost already, if there is one; does not notify the server."""
+    if connection is not None:
+        connection._force_close()  # type: ignore[attr-defined]

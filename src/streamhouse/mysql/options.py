@@ -46,7 +46,8 @@ _REFUSED: Mapping[str, str] = _TABLE["refused"]
 A key that ends with a dot, or is followed by one, stands for all that begin so.
 """
 WHERE = "mysql-cdc"
-OPTIONS = (*DeclaredOptions.of(__package__).options, *TLS_OPTIONS)
+DECLARED = DeclaredOptions.of(__package__)
+OPTIONS = (*DECLARED.options, *TLS_OPTIONS)
 KNOWN = frozenset(option.key for option in OPTIONS)
 """Every option key that `mysql-cdc` understands."""
 _SPECIFIC = "scan.startup.specific-offset"

@@ -1,7 +1,7 @@
 """Describes a server and a table of it, and checks whether they can be followed."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
 from streamhouse.mysql.connection import Session, global_variables
 from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
-from streamhouse.mysql.metadata import OF_TABLES, metadata
+from streamhouse.mysql.metadata import OF_TABLES, TableNames, metadata
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import counts_commits
 from streamhouse.mysql.position import BinlogPosition
@@ -37,7 +37,7 @@ SELECT table_schema, table_name,
   table_type, engine, table_collation, table_rows, avg_row_length, table_comment
 FROM information_schema.tables WHERE {OF_TABLES}
 """
-"""The statements of `metadata` whose rows `definition_of` needs."""
+"""The statements of `metadata` whose rows `TableFacts` has."""
 ENGINES = ("innodb", "myisam", "aria", "memory", "rocksdb", "tokudb")
 """Storage engines that log each changed row in the server's binlog."""
 _EXTRA = re.compile(r"auto_increment|(?:virtual|stored|persistent) generated")
@@ -168,36 +168,54 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
 
     Raises `TableError` if the table is missing, naming the most similar one, or has no usable key.
     """
-    names = (options.database, options.table)
-    facts, columns, keys = metadata(session, [TABLES, COLUMNS, KEYS], [names])
-    if not facts or not columns:
+    found = facts_of(session, [(options.database, options.table)])
+    if not found or not found[0].columns:
         raise missing_table(session, options)
-    foreign_keys = unlogged_foreign_keys(session, [names]).get(names, ())
-    return definition_of(names, facts[names][0], columns[names], keys.get(names, ()), foreign_keys)
+    return found[0].definition()
 
 
-def definition_of(
-    names: tuple[str, str],
-    facts: Sequence[Any],
-    column_rows: Sequence[Sequence[Any]],
-    keys: Sequence[tuple[Any, ...]],
-    foreign_keys: tuple[ForeignKey, ...],
-) -> TableDefinition:
-    """The table that rows of `TABLES`, `COLUMNS` and `KEYS` describe, without its names.
+class TableFacts(NamedTuple):
+    """The rows of `TABLES`, `COLUMNS` and `KEYS` about a table, without its names."""
 
-    Raises `TableError` unless all changes but those of foreign keys are logged as rows.
-    """
-    kind, engine, collation, rows, row_bytes, _ = facts
-    check_logged(".".join(names), kind, engine)
-    columns = tuple(column_of(row) for row in column_rows)
-    index, key = key_of(".".join(names), columns, keys)
-    charset = None if collation is None else str(collation).partition("_")[0]
-    size = Size(int(rows or 0), int(row_bytes or 0))
-    # A transaction sees a table of InnoDB as of one point in time.
-    consistent = str(engine).lower() == "innodb"
-    return TableDefinition(
-        *names, columns, key, charset, consistent, index, size, foreign_keys=foreign_keys
-    )
+    names: TableNames
+    facts: Sequence[Any]
+    columns: Sequence[tuple[Any, ...]]
+    keys: Sequence[tuple[Any, ...]]
+    foreign_keys: tuple[ForeignKey, ...]
+
+    def definition(self) -> TableDefinition:
+        """Raises `TableError` unless all changes but those of foreign keys are logged as rows."""
+        kind, engine, collation, rows, row_bytes, _ = self.facts
+        check_logged(".".join(self.names), kind, engine)
+        columns = tuple(column_of(row) for row in self.columns)
+        index, key = key_of(".".join(self.names), columns, self.keys)
+        charset = None if collation is None else str(collation).partition("_")[0]
+        size = Size(int(rows or 0), int(row_bytes or 0))
+        # A transaction sees a table of InnoDB as of one point in time.
+        consistent = str(engine).lower() == "innodb"
+        return TableDefinition(
+            *self.names, columns, key, charset, consistent, index, size,
+            foreign_keys=self.foreign_keys,
+        )  # fmt: skip
+
+
+def facts_of(session: Session, tables: Collection[TableNames]) -> list[TableFacts]:
+    """The facts of those tables that exist, in the order of their names."""
+    if not tables:
+        return []
+    facts, columns, keys = metadata(session, [TABLES, COLUMNS, KEYS], tables)
+    there = [names for names in sorted(tables) if names in facts]
+    foreign_keys = unlogged_foreign_keys(session, there)
+    return [
+        TableFacts(
+            names,
+            facts[names][0],
+            columns.get(names, ()),
+            keys.get(names, ()),
+            foreign_keys.get(names, ()),
+        )
+        for names in there
+    ]
 
 
 def key_of(

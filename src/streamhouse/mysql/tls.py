@@ -3,28 +3,23 @@
 import functools
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
 from streamhouse.errors import OptionError
-from streamhouse.options import DeclaredOptions, OptionValues
+from streamhouse.options import DeclaredOptions, OptionValues, table_of
 
 _JDBC = "jdbc.properties."
-_DEBEZIUM = "debezium.database.ssl."
-_TRUST_STORE = f"{_JDBC}trustCertificateKeyStore"
-_KEY_STORE = f"{_JDBC}clientCertificateKeyStore"
 
 OPTIONS = DeclaredOptions.of(__package__, "tls.toml").options
 PLAIN = tuple(option for option in OPTIONS if option.key.startswith("ssl."))
 """The options under Streamhouse's own names."""
 MAPPED = tuple(option for option in OPTIONS if option not in PLAIN)
 """The options with the same meaning of MySQL's JDBC driver and of Debezium."""
-_MODE = ("ssl.mode", f"{_JDBC}sslMode", f"{_DEBEZIUM}mode")
-_CA = ("ssl.ca", f"{_TRUST_STORE}Url", f"{_DEBEZIUM}ca", f"{_DEBEZIUM}truststore")
-_CERT = ("ssl.cert", f"{_KEY_STORE}Url", f"{_DEBEZIUM}keystore")
-_KEY_PASSWORD = ("ssl.key-password", f"{_KEY_STORE}Password", f"{_DEBEZIUM}keystore.password")
+_SAME: Mapping[str, Sequence[str]] = table_of(__package__, "tls.toml")["same"]
+"""The options of other programs with the meaning of Streamhouse's own, by its names."""
 
 _CERT_NEEDS = "a PEM file, its key in 'ssl.key', and 'ssl.key-password' if the key is encrypted"
 _BEGIN = b"-----BEGIN "
@@ -105,8 +100,7 @@ def parse_tls(options: Mapping[str, str]) -> Tls:
     """The TLS settings of these options, of any of the three kinds; reads no files."""
     named: dict[str, str] = {}
     mode = _mode(options)
-    ca = _one(options, _CA, named)
-    cert = _one(options, _CERT, named)
+    ca, cert = _one(options, "ssl.ca", named), _one(options, "ssl.cert", named)
     key = options.get("ssl.key")
     if key is not None and cert is None:
         raise OptionError("option 'ssl.key' needs 'ssl.cert'")
@@ -119,7 +113,7 @@ def parse_tls(options: Mapping[str, str]) -> Tls:
         )
     if cert is not None and mode == "disabled":
         raise OptionError(f"option '{named['ssl.cert']}': TLS is disabled; set 'ssl.mode'")
-    password = _one(options, _KEY_PASSWORD, named) if cert is not None else None
+    password = _one(options, "ssl.key-password", named) if cert is not None else None
     return Tls(
         mode,
         None if ca is None else _path(ca),
@@ -132,7 +126,9 @@ def parse_tls(options: Mapping[str, str]) -> Tls:
 
 def _mode(options: Mapping[str, str]) -> str | None:
     values = OptionValues(OPTIONS, options)
-    modes: dict[str, str] = {key: values[key] for key in _MODE if key in values}
+    modes: dict[str, str] = {
+        key: values[key] for key in ("ssl.mode", *_SAME["ssl.mode"]) if key in values
+    }
     if len(set(modes.values())) > 1:
         (one, first), (two, second) = list(modes.items())[:2]
         raise OptionError(
@@ -149,15 +145,15 @@ def _mode(options: Mapping[str, str]) -> str | None:
     return "required" if used or wanted else None
 
 
-def _one(options: Mapping[str, str], keys: tuple[str, ...], named: dict[str, str]) -> str | None:
-    """The value of synonymous options, which must not differ; the first is Streamhouse's own."""
-    given = [key for key in keys if options.get(key)]
+def _one(options: Mapping[str, str], own: str, named: dict[str, str]) -> str | None:
+    """The value of an option or of those with the same meaning, which must not differ."""
+    given = [key for key in (own, *_SAME[own]) if options.get(key)]
     for key in given[1:]:
         if options[key] != options[given[0]]:
             raise OptionError(f"options '{given[0]}' and '{key}' differ; leave out one of them")
     if not given:
         return None
-    named[keys[0]] = given[0]
+    named[own] = given[0]
     return options[given[0]]
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 import pytest
 from tests.unit.sql.test_sql_script import one
 
-from streamhouse.connectors.mysql_cdc.metadata import METADATA, declared_rows, declared_schema
+from streamhouse.connectors.mysql_cdc.database.part_reader import metadata_values
 from streamhouse.connectors.registry import check_declaration
+from streamhouse.connectors.specs import declared_rows
 from streamhouse.errors import OptionError, SqlError
+from streamhouse.mysql.options import DECLARED as MYSQL
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import table_text
 from streamhouse.sql.plan import Column, TableInfo
@@ -92,36 +96,55 @@ def test_paimon_tables_have_none(tmp_path: object) -> None:
         Session({"warehouse": str(tmp_path)}).tables.create(statement)
 
 
+def completed(
+    rows: pa.RecordBatch,
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    names: tuple[str, str] = ("d", "t"),
+    seconds: Sequence[int] | None = None,
+) -> pa.RecordBatch:
+    metadata = partial(metadata_values, names, rows, seconds)
+    return declared_rows(rows, columns, schema, metadata)
+
+
 def test_values_in_the_declared_order() -> None:
     columns = declared(DECLARED).columns
-    schema = declared_schema(columns, pa.schema([("id", pa.int32())]))
+    schema = pa.schema([
+        ("db", pa.string()), ("id", pa.int32()), ("op_ts", pa.timestamp("ms", "UTC")),
+        ("kind", pa.string()), ("table_name", pa.string()),
+    ])  # fmt: skip
     names = "shop", "orders"
     rows = pa.record_batch({"id": pa.array([1, 2], pa.int32()), "rowkind": ["-U", "+U"]})
     times = [1_700_000_000, 1_700_000_001]
-    (first, second) = declared_rows(rows, columns, schema, names, times).to_pylist()
+    (first, second) = completed(rows, columns, schema, names, times).to_pylist()
     at = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)
     assert first.pop("op_ts").replace(tzinfo=datetime.UTC) == at
     assert list(first.items()) == [
         ("db", "shop"), ("id", 1), ("kind", "-U"), ("table_name", "orders"), ("rowkind", "-U"),
     ]  # fmt: skip
     assert second["kind"] == "+U"
-    (snapshot, _) = declared_rows(rows, columns, schema, names, None).to_pylist()
+    (snapshot, _) = completed(rows, columns, schema, names).to_pylist()
     assert snapshot["op_ts"].timestamp() == 0 or snapshot["op_ts"].year == 1970
 
 
 def test_tables_without_metadata_are_unchanged() -> None:
     rows = pa.record_batch({"id": pa.array([1], pa.int32()), "rowkind": ["+I"]})
     columns, schema = [Column("id", "INT")], pa.schema([("id", pa.int32())])
-    assert declared_rows(rows, columns, schema, ("d", "t"), None) is rows
+    assert completed(rows, columns, schema) is rows
 
 
 def test_columns_that_a_shard_lacks_are_null() -> None:
     rows = pa.record_batch({"id": pa.array([1], pa.int32()), "rowkind": ["+I"]})
     columns = [Column("more", "INT"), Column("id", "INT")]
     schema = pa.schema([("more", pa.int32()), ("id", pa.int32())])
-    found = declared_rows(rows, columns, schema, ("d", "t"), None).to_pylist()
+    found = completed(rows, columns, schema).to_pylist()
     assert found == [{"more": None, "id": 1, "rowkind": "+I"}]
 
 
 def test_keys() -> None:
-    assert {entry.key for entry in METADATA} == {"database_name", "table_name", "op_ts", "row_kind"}
+    assert {entry.key for entry in MYSQL.metadata} == {
+        "database_name",
+        "table_name",
+        "op_ts",
+        "row_kind",
+    }

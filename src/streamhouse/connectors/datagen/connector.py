@@ -15,7 +15,7 @@ from streamhouse.connectors.datagen.random_streams import Disorder, RowNumbers
 from streamhouse.connectors.specs import SourceSpec, arrow_schema
 from streamhouse.errors import OptionError
 from streamhouse.options import DeclaredOptions, OptionValues
-from streamhouse.source import Lag, Offset, Source
+from streamhouse.source import Lag, Offset, Source, grouped
 from streamhouse.sql.plan import Capabilities, Column, TableInfo
 
 _MAX_BATCH = 2_000_000
@@ -26,7 +26,8 @@ Columns: TypeAlias = Callable[[RowNumbers], list[pa.Array]]
 """The columns of rows."""
 
 
-OPTIONS = DeclaredOptions.of(__package__).options
+_DECLARED = DeclaredOptions.of(__package__)
+OPTIONS = _DECLARED.options
 COMMON_OPTIONS = tuple(option for option in OPTIONS if not option.key.startswith("fields."))
 """The options of all connectors of generated rows."""
 _ELEMENTS = "3"
@@ -69,36 +70,37 @@ class GeneratedSource(Source):
         """Whether the rows end (`number-of-rows` or a sequence)."""
         return self._total is not None
 
-    def initial_offset(self) -> Offset:
-        return {}
+    def _due(self, base_rows: int, base_ms: int) -> int:
+        """How many rows are due by a clock."""
+        due = base_rows + (time.time_ns() // 1_000_000 - base_ms) * self._rate // 1000
+        return due if self._total is None else min(due, self._total)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         done = int(start.get("rows", 0))
-        now = time.time_ns() // 1_000_000
         if self._clock is None:
-            self._clock = (done, now)
+            self._clock = (done, time.time_ns() // 1_000_000)
         base_rows, base_ms = self._clock
-        due = base_rows + (now - base_ms) * self._rate // 1000
-        due = min(due, done + min(max_rows or _MAX_BATCH, _MAX_BATCH))
-        if self._total is not None:
-            due = min(due, self._total)
+        due = min(self._due(*self._clock), done + min(max_rows or _MAX_BATCH, _MAX_BATCH))
         if due <= done:
             return start
         return {"rows": due, "base_rows": base_rows, "base_ms": base_ms}
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[RowRange]:
-        first, last = int(start.get("rows", 0)), int(end.get("rows", 0))
-        if last <= first:
+        rows = range(int(start.get("rows", 0)), int(end.get("rows", 0)))
+        if not rows:
             return []
-        count = max(1, min(parallelism, (last - first) // _MIN_PARTITION))
-        bounds = [first + (last - first) * i // count for i in range(count + 1)]
         clock = (int(end["base_rows"]), int(end["base_ms"]))
-        return [RowRange(a, b, *clock) for a, b in zip(bounds, bounds[1:], strict=False)]
+        groups = grouped(rows, min(parallelism, len(rows) // _MIN_PARTITION))
+        return [RowRange(group[0], group[-1] + 1, *clock) for group in groups]
+
+    def generate_sample(self, count: int) -> None:
+        """Generate the first rows; raises `OptionError` for values that are not allowed."""
+        numbers = np.arange(count, dtype=np.int64)
+        self._columns(RowNumbers(numbers, numbers * 1000, self._disorder.seed, sample=True))
 
     def read(self, partition: RowRange) -> Iterator[pa.RecordBatch]:
-        step = _CHUNK
-        for first in range(partition.first, partition.last, step):
-            own = np.arange(first, min(first + step, partition.last), dtype=np.int64)
+        for first in range(partition.first, partition.last, _CHUNK):
+            own = np.arange(first, min(first + _CHUNK, partition.last), dtype=np.int64)
             numbers = self._disorder.originals(own, partition.base_rows)
             due_ms = partition.base_ms + (numbers + 1 - partition.base_rows) * 1000 // self._rate
             due_ms = due_ms - self._disorder.delays_ms(numbers)
@@ -112,10 +114,7 @@ class GeneratedSource(Source):
         """The rows due but not generated yet, by the clock of `offset`; None before the first."""
         if not offset:
             return None
-        now = time.time_ns() // 1_000_000
-        due = int(offset["base_rows"]) + (now - int(offset["base_ms"])) * self._rate // 1000
-        if self._total is not None:
-            due = min(due, self._total)
+        due = self._due(int(offset["base_rows"]), int(offset["base_ms"]))
         rows = max(0, due - int(offset["rows"]))
         return Lag(seconds=rows / self._rate, rows=rows)
 
@@ -150,6 +149,8 @@ class GeneratedConnector(Connector):
         "scan.parallelism": "SET 'parallelism.default' sets the number of tasks"
     }
     capabilities = Capabilities(changelog=False, lookup=False, sink=False, merges=False)
+    tried = 0
+    """How many rows are generated to check a declaration."""
 
     def generated(
         self, columns: Sequence[Column], options: Mapping[str, str], names: Sequence[str] | None
@@ -160,7 +161,9 @@ class GeneratedConnector(Connector):
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         super().check(table, options, where)
         try:
-            self.generated(table.columns, options, None)
+            source = self.generated(table.columns, options, None)
+            if self.tried:
+                source.generate_sample(self.tried)
         except OptionError as error:
             raise OptionError(f"{where}: {error}") from None
 
@@ -177,11 +180,8 @@ class GeneratedConnector(Connector):
         return scanned(source, columns)
 
 
-class _Datagen(GeneratedConnector):
+class _Datagen(GeneratedConnector, declared=_DECLARED):
     name = "datagen"
-    summary = "Generates rows at a steady rate; a replayed micro-batch has the same rows."
-    options = OPTIONS
-    scan_note = "all rows; needs `number-of-rows` or a sequence"
 
     def generated(
         self, columns: Sequence[Column], options: Mapping[str, str], names: Sequence[str] | None

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,16 +18,14 @@ from streamhouse.connectors.faker.directives import evaluate, parse_expression
 from streamhouse.connectors.faker.patterns import check_locale
 from streamhouse.errors import OptionError
 from streamhouse.options import DeclaredOptions
-from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 
 _EXAMPLE = "`#{Name.fullName}`, `#{number.numberBetween '1','100'}`"
 _LOCALE, _ELEMENTS = "en_US", "1"
 _SIZE = re.compile(r"^(?:VARCHAR|CHAR)\s*\(\s*(\d+)", re.IGNORECASE)
-_DECLARED = DeclaredOptions.of(__package__).options
-OPTIONS = (*COMMON_OPTIONS[:2], *_DECLARED, *COMMON_OPTIONS[2:])
-_TRIED = 50
-"""How many rows are generated to check a declaration."""
+_DECLARED = DeclaredOptions.of(__package__)
+OPTIONS = (*COMMON_OPTIONS[:2], *_DECLARED.options, *COMMON_OPTIONS[2:])
 
 
 def _expression(
@@ -94,24 +91,10 @@ def values_of(columns: Sequence[Column], options: Mapping[str, str]) -> list[Col
     return ColumnParts(options, leaf, leaf_options, _ELEMENTS, element="").columns(columns)
 
 
-class _Faker(GeneratedConnector):
+class _Faker(GeneratedConnector, declared=_DECLARED):
     name = "faker"
-    summary = (
-        "Generates rows of names, addresses, numbers, times and texts by expressions, as "
-        "flink-faker; a replayed micro-batch has the same rows."
-    )
     options = OPTIONS
-    scan_note = "all rows; needs `number-of-rows`"
-
-    def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
-        super().check(table, options, where)
-        numbers = np.arange(_TRIED, dtype=np.int64)
-        sample = RowNumbers(numbers, numbers * 1000, options.get("seed", ""), True)
-        try:
-            for column in values_of(table.columns, options):
-                column(sample)
-        except OptionError as error:
-            raise OptionError(f"{where}: {error}") from None
+    tried = 50
 
     def generated(
         self, columns: Sequence[Column], options: Mapping[str, str], names: Sequence[str] | None

@@ -212,7 +212,7 @@ def _degrees(most: int) -> _Compute:
 
 
 def _price(rows: RowNumbers, stream: str, low: int = 0, high: int = 100) -> pa.Array:
-    return pa.array(np.round(low + unit_interval(rows.bits(stream)) * (high - low), 2))
+    return _random_double(rows, stream, 2, low, high)
 
 
 def _relative_time(sign: int) -> _Compute:
@@ -289,18 +289,5 @@ _OF_TEXTS: Mapping[str, _Compute] = {
     "date.future": _relative_time(1),
     "date.between": _date_between,
 }
-_FIRST, _LAST = Directive("Name.firstName"), Directive("Name.lastName")
-_DOMAIN = (Directive("Internet.domainWord"), ".", Directive("Internet.tld"))
-_EMAIL = (Directive("Name.username"), "@", *_DOMAIN)
-_COMBINED: Mapping[str, tuple[str | Directive, ...]] = {
-    "name.name": (_FIRST, " ", _LAST),
-    "name.fullname": (_FIRST, " ", _LAST),
-    "internet.domainname": _DOMAIN,
-    "internet.emailaddress": _EMAIL,
-    "internet.safeemailaddress": (Directive("Name.username"), "@example.com"),
-    "commerce.productname": (
-        Directive("Commerce.adjective"), " ", Directive("Commerce.material"), " ",
-        Directive("Commerce.item"),
-    ),
-}  # fmt: skip
-"""Directives of several pools, so that there are more values than in one."""
+_COMBINED = {key: parse_expression(key, text) for key, text in patterns.COMBINED.items()}
+"""Directives of several pools."""

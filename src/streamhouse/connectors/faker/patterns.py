@@ -40,6 +40,8 @@ _TABLE = table_of(__package__, "pools.toml")
 _METHODS: Mapping[str, str] = _TABLE["methods"]
 """The methods of Faker for the directives of flink-faker, by their keys."""
 _WORDS: Mapping[str, str] = _TABLE["words"]
+COMBINED: Mapping[str, str] = _TABLE["combined"]
+"""The expressions of directives of several pools, by their keys."""
 _EXCLUDED = re.compile(
     r"^_|^(add_|get_|set_|del_|seed|parse|format|random$|factories|locales|items|provider|enum)"
     r"|date|time|unix|year|month|century|day|age$|birth|expire|profile|agent|firefox|passport|full$"

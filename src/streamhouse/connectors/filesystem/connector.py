@@ -18,7 +18,7 @@ from streamhouse.connectors.filesystem.options import DECLARED, OPTIONS, TEXT_FO
 from streamhouse.connectors.filesystem.sink import FilesCommitter, FilesWriter, encoder_of
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.source import Lag, Offset
+from streamhouse.source import Lag, Offset, grouped
 from streamhouse.sql.options.store_options import is_store_option
 from streamhouse.sql.plan import Capabilities, TableInfo
 
@@ -48,9 +48,6 @@ class FilesystemSource(SkippingSource):
     def schema(self) -> pa.Schema:
         return self._reader.schema
 
-    def initial_offset(self) -> Offset:
-        return {}
-
     def next_offset(self, start: Offset, max_rows: int | None) -> Offset:
         unread = self._unread_files(start)
         batch: list[ListedFile] = []
@@ -75,9 +72,7 @@ class FilesystemSource(SkippingSource):
                 "the files between two offsets are known for adjacent offsets only; run the "
                 "script with --from-scratch"
             )
-        count = min(parallelism, len(files))
-        bounds = [len(files) * number // count for number in range(count + 1)] if files else []
-        return [tuple(files[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [tuple(group) for group in grouped(files, parallelism)] if files else []
 
     def read_range(self, partition: tuple[ListedFile, ...]) -> Iterator[pa.RecordBatch]:
         for file in partition:
@@ -139,21 +134,10 @@ def _unpacked(text: str) -> frozenset[bytes]:
     return frozenset(joined[at : at + _HASH_BYTES] for at in range(0, len(joined), _HASH_BYTES))
 
 
-class _Filesystem(Connector):
+class _Filesystem(Connector, declared=DECLARED):
     name = "filesystem"
-    summary = "Files of JSON, CSV or Parquet in a folder, which can be partitioned as by Hive."
     options = OPTIONS
-    metadata = DECLARED.metadata
-    without_effect = DECLARED.without_effect
     capabilities = Capabilities(changelog=False, lookup=False, merges=False)
-    guarantee = "exactly-once"
-    guarantee_note = (
-        "files are staged, and renamed when their micro-batch is committed, whose number is kept "
-        "in the folder (in object stores: multipart uploads, which are completed then); they "
-        "appear one after the other"
-    )
-    takes = "inserts"
-    scan_note = "all files"
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         own = {key: option for key, option in options.items() if not is_store_option(key)}

@@ -149,9 +149,7 @@ class Folder:
 
     def discard(self, file: StagedFile) -> None:
         """Delete a staged file, if it is still there."""
-        staged = Path(self._path, file.staged)
-        staged.unlink(missing_ok=True)
-        self._remove_empty(staged.parent)
+        self.delete(file.staged)
 
     def read_text(self, name: str) -> str | None:
         """The text of a file; None if there is none."""

@@ -24,10 +24,9 @@ from streamhouse.connectors.base import (
 from streamhouse.connectors.jdbc.options import (
     DECLARED,
     OPTIONS,
+    ScanOptions,
     WriteOptions,
     parse,
-    parse_scan,
-    parse_write,
 )
 from streamhouse.connectors.jdbc.reader import JdbcReader
 from streamhouse.connectors.jdbc.statements import Statements, net_changes
@@ -42,6 +41,7 @@ from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import ConnectError, TableError
 from streamhouse.mysql.connection import run
 from streamhouse.mysql.options import MySqlOptions
+from streamhouse.options import OptionValues
 from streamhouse.sql.plan import Capabilities, TableInfo
 from streamhouse.state.segment import spilled
 
@@ -180,31 +180,18 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             yield pa.Table.from_batches(group)
 
 
-class _Jdbc(Connector):
+class _Jdbc(Connector, declared=DECLARED):
     name = "jdbc"
-    summary = (
-        "A MySQL or MariaDB table: looked up by key, read as a whole, or written by upserts and "
-        "deletes."
-    )
     options = OPTIONS
-    without_effect = DECLARED.without_effect
     capabilities = Capabilities(stream=False, server=True, merges=False)
-    guarantee = "exactly-once"
-    guarantee_note = (
-        "each micro-batch is one transaction, which records its number in `streamhouse_commits`; "
-        "if the user may not create that table, at-least-once: with a PRIMARY KEY a batch that "
-        "runs again writes the same rows by key, without one it doubles them"
-    )
-    takes = "with a PRIMARY KEY all changes, else inserts"
     # A batch's rows pass through the driver, which writes them in one transaction.
     batch_rows = 250_000
-    scan_note = "the current rows"
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         parse(options)
 
     def delivery(self, table: TableInfo, options: Mapping[str, str]) -> Delivery:
-        write = parse_write(options)
+        write = OptionValues(OPTIONS, options).record(WriteOptions)
         key = ", ".join(table.primary_key)
         how = f"upserts and deletes by {key}" if key else "inserts"
         how += ", one transaction for each micro-batch"
@@ -231,16 +218,17 @@ class _Jdbc(Connector):
         server = parse(spec.options).server
         privileges = f"SELECT, INSERT, UPDATE, DELETE ON {server.name}"
         server = replace(server, privileges=privileges)
-        given = (spec, server, parse_write(spec.options))
+        given = (spec, server, OptionValues(OPTIONS, spec.options).record(WriteOptions))
         return Sink(
             lambda *_: CollectingWriter(), partial(JdbcCommitter, *given), partial(insert, *given)
         )
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
         selected = [column for column in table.columns if column.name in columns]
-        reader, split = JdbcReader(parse(options).server, selected), parse_scan(options)
+        reader, values = JdbcReader(parse(options).server, selected), OptionValues(OPTIONS, options)
         try:
-            ranges = ["TRUE"] if split is None else reader.ranges(split)
+            splits = "scan.partition.column" in values
+            ranges = reader.ranges(values.record(ScanOptions)) if splits else ["TRUE"]
         finally:
             reader.close()
         return reader.schema, lambda: reader.all_rows(ranges)

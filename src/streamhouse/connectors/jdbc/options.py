@@ -153,12 +153,6 @@ class ScanOptions:
     upper: str | None = of_option("scan.partition.upper-bound", None)
 
 
-def parse_scan(options: Mapping[str, str]) -> ScanOptions | None:
-    """The options, which `parse` has checked; None for a read by one query."""
-    values = OptionValues(OPTIONS, options)
-    return values.record(ScanOptions) if "scan.partition.column" in values else None
-
-
 @dataclass(frozen=True)
 class WriteOptions:
     """The options of a sink; `guarantee` is None if the server decides.
@@ -170,8 +164,3 @@ class WriteOptions:
     retries: int | None = of_option("sink.max-retries")
     guarantee: str | None = of_option("sink.delivery-guarantee")
     commits_table: str = of_option("sink.commits-table")
-
-
-def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """The options, which `parse` has checked."""
-    return OptionValues(OPTIONS, options).record(WriteOptions)

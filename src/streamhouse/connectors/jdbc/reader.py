@@ -216,8 +216,7 @@ class JdbcReader:
         except (pymysql.err.MySQLError, OSError) as error:
             raise readable(error, self._options) from None
         finally:
-            if connection is not None:
-                close_quietly(connection)
+            close_quietly(connection)
 
     def close(self) -> None:
         self._session.close()

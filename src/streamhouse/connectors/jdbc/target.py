@@ -252,8 +252,7 @@ class Transactions:
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            close_quietly(connection)
+        close_quietly(connection)
 
     def _attempt(self, work: Callable[[Connection], _T]) -> _T:
         if self._connection is None:

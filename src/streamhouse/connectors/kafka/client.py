@@ -18,7 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.kafka.options import KafkaOptions
+from streamhouse.connectors.kafka.options import CLIENTS, KafkaOptions
 from streamhouse.errors import ConnectError, OptionError, StreamhouseError, TableError
 
 Partition: TypeAlias = tuple[str, int]
@@ -34,8 +34,6 @@ twice `TIMEOUT_S`, as when they restart.
 _RECENT_ERRORS = 20
 _NO_BROKER = "no broker can be reached"
 _PAUSE_S, _POLL_S = 0.2, 0.02
-_CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "error", "log_level": "0"}
-_NOT_FOR_ADMIN = ("group.id", "auto.offset.reset", "isolation.level", "transactional.id")
 
 
 class Client:
@@ -53,10 +51,8 @@ class Client:
         )
 
     def _connected(self) -> Any:
-        properties = self._options.properties
-        config = {k: v for k, v in properties.items() if k not in _NOT_FOR_ADMIN}
         own = {"log_level": "0", "error_cb": self._causes.add}
-        return created(AdminClient, {**config, **own})
+        return created(AdminClient, {**self._options.properties_of("admin"), **own})
 
     def topics(self) -> dict[str, tuple[str, int]]:
         """The topics of the table, each with its id and its number of partitions.
@@ -68,26 +64,22 @@ class Client:
         if options.pattern is not None:
             pattern = re.compile(options.pattern)
             names = [name for name in self._all() if pattern.fullmatch(name)]
-            if not names:
-                raise self._no_match()
         found = {}
         for name, described in self._results(
-            lambda timeout_s: self._admin.describe_topics(
-                TopicCollection(names), request_timeout=timeout_s
+            lambda timeout_s: (
+                self._admin.describe_topics(TopicCollection(names), request_timeout=timeout_s)
+                if names
+                else {}
             )
         ).items():
             # Flink's patterns do not match the topics of the brokers themselves either.
             if options.pattern is None or not described.is_internal:
                 found[name] = (str(described.topic_id), len(described.partitions))
         if not found:
-            raise self._no_match()
+            raise TableError(
+                f"Kafka at {options.servers} has no topic that matches '{options.pattern}'"
+            )
         return found
-
-    def _no_match(self) -> TableError:
-        options = self._options
-        return TableError(
-            f"Kafka at {options.servers} has no topic that matches '{options.pattern}'"
-        )
 
     def _results(self, request: Callable[[float], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
         """The results of a request, which is repeated for a while if the brokers are not ready.
@@ -267,7 +259,7 @@ def created(kind: Any, config: Mapping[str, Any]) -> Any:
 
 def consumer(options: KafkaOptions, more: Mapping[str, str] | None = None) -> Consumer:
     """A consumer that reads assigned partitions only, whose group is reported to, if any."""
-    config = {"isolation.level": "read_committed", **options.properties, **_CONSUMER}
+    config = {"isolation.level": "read_committed", **options.properties, **CLIENTS["consumer"]}
     config.setdefault("group.id", "streamhouse")
     found: Consumer = created(Consumer, {**config, **(more or {})})
     return found

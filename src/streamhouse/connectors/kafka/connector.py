@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from streamhouse.connectors.base import Connector, Delivery, Scan, Sink, scanned
+from streamhouse.connectors.base import Connector, Delivery, Guarantee, Scan, Sink, scanned
 from streamhouse.connectors.kafka.options import DECLARED, FORMATS, OPTIONS, KafkaOptions, parse
 from streamhouse.connectors.kafka.producing import Encoding
 from streamhouse.connectors.kafka.records import RecordLayout, Records
@@ -12,26 +12,25 @@ from streamhouse.connectors.kafka.sink import KafkaSinkCommitter, KafkaSinkWrite
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec, TableSpec
 from streamhouse.errors import OptionError
+from streamhouse.options import OptionValues
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 CHANGELOGS = tuple(known.name for known in FORMATS if known.changelog)
+_HOW: Mapping[Guarantee, str] = {
+    "exactly-once": "one transaction for each micro-batch, which also records its number; for "
+    "consumers with `isolation.level` = `read_committed`",
+    "at-least-once": "a batch that runs again is written again; set `sink.delivery-guarantee` to "
+    "`exactly-once`",
+    "none": "it does not wait for the brokers",
+}
 
 
-class KafkaConnector(Connector):
+class KafkaConnector(Connector, declared=DECLARED):
     """Topics as tables; with `upserts`, a record is the row of its key."""
 
     name = "kafka"
-    summary = "Topics of Kafka, exactly once by offsets and transactions."
     options = OPTIONS
-    metadata = DECLARED.metadata
-    without_effect = DECLARED.without_effect
     capabilities = Capabilities(changelog=False, lookup=False, merges=False)
-    guarantee = "at-least-once"
-    guarantee_note = (
-        "`sink.delivery-guarantee` chooses; with `exactly-once`, each micro-batch is one "
-        "transaction, which also records its number"
-    )
-    scan_note = "the records from `scan.startup.mode` to the current end"
     upserts = False
 
     def layout(
@@ -51,20 +50,8 @@ class KafkaConnector(Connector):
         Records(*self.layout(options, table, where), self.upserts)
 
     def delivery(self, table: TableInfo, options: Mapping[str, str]) -> Delivery:
-        chosen = options.get("sink.delivery-guarantee", "at-least-once")
-        if chosen == "exactly-once":
-            return Delivery(
-                "exactly-once",
-                "one transaction for each micro-batch, which also records its number; for "
-                "consumers with `isolation.level` = `read_committed`",
-            )
-        if chosen == "none":
-            return Delivery("none", "it does not wait for the brokers")
-        return Delivery(
-            "at-least-once",
-            "a batch that runs again is written again; set `sink.delivery-guarantee` to "
-            "`exactly-once`",
-        )
+        chosen: Guarantee = OptionValues(OPTIONS, options)["sink.delivery-guarantee"]
+        return Delivery(chosen, _HOW[chosen])
 
     def refused_changes(self, table: TableInfo) -> str | None:
         chosen = _value_format(table.options)

@@ -2,7 +2,6 @@
 
 from collections.abc import MutableMapping
 from functools import partial
-from typing import Any
 
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -71,7 +70,7 @@ class KafkaDataSource(DataSource):
         source = self._source(self._options.for_bounded_read(), schema)
         if source.changelog:
             raise OptionError(f"{WHERE}: records of changes can only be read as a stream")
-        return BoundedReader(source, schema, partial(_planned, source, self._parallelism))
+        return BoundedReader(source, schema, partial(partitions_to_end, source, self._parallelism))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         source = self._source(self._options, schema)
@@ -99,7 +98,3 @@ def flink_type(kind: DataType, name: str) -> str:
         raise OptionError(
             f"{WHERE}: column '{name}': type {kind.simpleString()} is not supported"
         ) from None
-
-
-def _planned(source: KafkaSource, parallelism: int) -> list[Any]:
-    return list(partitions_to_end(source, parallelism))

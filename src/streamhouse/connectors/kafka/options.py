@@ -87,6 +87,11 @@ class KafkaOptions:
         bounded = self.bounded if self.is_bounded else ScanPosition(LATEST)
         return replace(self, startup=startup, bounded=bounded)
 
+    def properties_of(self, kind: str) -> dict[str, str]:
+        """The properties that an `admin` client or a `producer` has."""
+        other = _TABLE["not_of"][kind]
+        return {key: value for key, value in self.properties.items() if key not in other}
+
 
 def known_keys() -> list[str]:
     """Every option key, apart from `properties.*`."""
@@ -205,6 +210,10 @@ _JAVA_ONLY = frozenset(_TABLE["java_only"])
 _VALUES: Mapping[str, Sequence[str]] = _TABLE["values"]
 _LOGIN = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 _PEM: Mapping[str, str] = _TABLE["pem"]
+CLIENTS: Mapping[str, Mapping[str, str]] = {
+    name: _TABLE[name] for name in ("consumer", "fetch", "producer")
+}
+"""Streamhouse's own settings of clients, by their kinds."""
 _ADVICE = (
     "export the certificates as PEM, for instance with `keytool -exportcert -rfc`, and set "
     f"'{PREFIX}ssl.ca.location' to that file"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from streamhouse.connectors.kafka.client import consumer, kafka_error
-from streamhouse.connectors.kafka.options import KafkaOptions
+from streamhouse.connectors.kafka.options import CLIENTS, KafkaOptions
 from streamhouse.errors import ConnectError, DataLossError
 
 MESSAGES = 4_096
@@ -19,13 +19,6 @@ _FILL_S = 0.02
 _SILENCE_S = 60.0
 _WATERMARKS_S = 10.0
 _PAUSE_S = 0.2
-_FETCH_SETTINGS = {
-    "enable.partition.eof": "true",
-    "fetch.queue.backoff.ms": "5",
-    "queued.min.messages": "200000",
-    "queued.max.messages.kbytes": "131072",
-    "max.partition.fetch.bytes": "4194304",
-}
 
 
 @dataclass(frozen=True)
@@ -82,7 +75,7 @@ class PartitionReader:
 
     def _seek(self, wanted: Range) -> None:
         if self._consumer is None:
-            self._consumer = consumer(self._options, _FETCH_SETTINGS)
+            self._consumer = consumer(self._options, CLIENTS["fetch"])
         if self._position != (wanted.topic, wanted.partition, wanted.start):
             self._waiting, self._is_out_of_range = [], False
             self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])

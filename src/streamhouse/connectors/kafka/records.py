@@ -12,7 +12,7 @@ from confluent_kafka import Message
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.kafka.options import KafkaOptions
-from streamhouse.connectors.specs import arrow_schema
+from streamhouse.connectors.specs import arrow_schema, declared_rows
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import BadRecord
 from streamhouse.source import ROW_KIND
@@ -135,8 +135,6 @@ class Records:
         """A column that only keys have, and that must not be null."""
         self.changelog = upserts or options.value.changelog
         self._plain = self._key is None and not upserts and layout.value == layout.schema
-        kind = pa.field(ROW_KIND, pa.string())
-        self._schema = layout.schema.append(kind) if self.changelog else layout.schema
 
     def decode(self, messages: Sequence[Message]) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
         """The rows of messages, and those that cannot be decoded, by index."""
@@ -156,9 +154,7 @@ class Records:
         # A row whose key cannot be decoded is left out.
         rows = np.flatnonzero(np.isin(records, kept))
         values = decoded.rows.take(pa.array(rows))
-        columns = self._columns(messages, values, records[rows], found, kept)
-        kinds = values.column(ROW_KIND) if self.changelog else None
-        return self._batch(columns, kinds), _bad(bad)
+        return self._declared(messages, values, records[rows], found, kept), _bad(bad)
 
     def _keys(
         self, messages: Sequence[Message], records: Any, bad: dict[int, str]
@@ -193,24 +189,20 @@ class Records:
         columns = {name: column.take(rows) for name, column in columns.items()}
         return columns, kept
 
-    def _columns(
+    def _declared(
         self, messages: Sequence[Message], values: Any, records: Any, keys: Any, kept: Any
-    ) -> list[pa.Array]:
-        """The table's columns of rows, whose messages are `records`; the value's come first."""
-        chosen = None
-        place = np.searchsorted(kept, records)
-        columns = []
-        for column in self._layout.columns:
-            kind = self._layout.schema.field(column.name).type
-            if column.metadata is not None:
-                if chosen is None:
-                    chosen = [messages[index] for index in records.tolist()]
-                columns.append(metadata_values(column.metadata, chosen).cast(kind))
-            elif column.name in values.schema.names:
-                columns.append(values.column(column.name))
-            else:
-                columns.append(keys[column.name].take(pa.array(place)))
-        return columns
+    ) -> pa.RecordBatch:
+        """The table's rows, whose messages are `records`; columns of `values` come first."""
+        columns = dict(zip(values.schema.names, values.columns, strict=True))
+        place = pa.array(np.searchsorted(kept, records))
+        others = {name: column.take(place) for name, column in keys.items() if name not in columns}
+        columns |= others
+        return declared_rows(
+            pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)),
+            self._layout.columns,
+            self._layout.schema,
+            lambda key: metadata_values(key, [messages[index] for index in records.tolist()]),
+        )
 
     def _upserted(
         self, messages: Sequence[Message], values: Any, records: Any, keys: Any, kept: Any, bad: Any
@@ -227,14 +219,9 @@ class Records:
         rows = pa.array(np.searchsorted(records, usable, "right") - 1, mask=deleted[usable])
         names = [name for name in values.schema.names if name not in self._layout.key_columns]
         filled = [values.column(name).take(rows) for name in names]
-        own = pa.RecordBatch.from_arrays(filled, names=names)
-        columns = self._columns(messages, own, usable, keys, kept)
         kinds = pa.array(np.where(deleted[usable], "-D", "+U").tolist(), pa.string())
-        return self._batch(columns, kinds), _bad(bad)
-
-    def _batch(self, columns: list[pa.Array], kinds: pa.Array | None) -> pa.RecordBatch:
-        arrays = columns if kinds is None else [*columns, kinds]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        own = pa.RecordBatch.from_arrays([*filled, kinds], names=[*names, ROW_KIND])
+        return self._declared(messages, own, usable, keys, kept), _bad(bad)
 
 
 def _bad(found: dict[int, str]) -> list[BadRecord]:

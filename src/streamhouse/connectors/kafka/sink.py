@@ -31,7 +31,7 @@ from streamhouse.connectors.kafka.client import (
     kafka_error,
     text_of,
 )
-from streamhouse.connectors.kafka.options import KafkaOptions
+from streamhouse.connectors.kafka.options import CLIENTS, KafkaOptions
 from streamhouse.connectors.kafka.producing import (
     Encoding,
     SinkPartitions,
@@ -50,27 +50,8 @@ _FLUSH_STEP_S = 5.0
 _OUTAGE_S, _LEAST_ATTEMPTS, _PAUSE_S = 60.0, 3, 0.2
 _SECOND_CONTACT_S = 2.0
 """The first attempt to open the producer has waited for brokers that are slow."""
-_CONFIG = {
-    "enable.idempotence": "true",
-    "linger.ms": "20",
-    "batch.size": "1000000",
-    "queue.buffering.max.messages": "1000000",
-    "queue.buffering.max.kbytes": "524288",
-    # As Java's producers, so that a key is always in the same partition.
-    "partitioner": "murmur2_random",
-    # Otherwise the client forgets its brokers when all are down, but still sends offsets by one of
-    # those: it waits for ever (https://github.com/confluentinc/librdkafka/issues/5511).
-    "metadata.recovery.strategy": "none",
-    "log_level": "0",
-}
 _ROWS_AT_ONCE = 10_000
 """The client's reports are handled after so many records; new Python values reuse memory."""
-_NOT_FOR_PRODUCER = (
-    "group.id",
-    "auto.offset.reset",
-    "isolation.level",
-    "max.partition.fetch.bytes",
-)
 
 
 class KafkaSinkWriter(CollectingWriter):
@@ -260,15 +241,10 @@ class KafkaSinkCommitter(SinkCommitter):
     def _opened(self, timeout_s: float | None = None) -> Producer:
         if self._producer is not None:
             return self._producer
-        properties = {
-            key: value
-            for key, value in self._options.properties.items()
-            if key not in _NOT_FOR_PRODUCER
-        }
         self._causes.clear()
         config: dict[str, Any] = {
-            **_CONFIG,
-            **properties,
+            **CLIENTS["producer"],
+            **self._options.properties_of("producer"),
             "delivery.report.only.error": True,
             "error_cb": self._causes.add,
         }

@@ -66,9 +66,6 @@ class KafkaSource(SkippingSource):
     def schema(self) -> pa.Schema:
         return self._layout.schema
 
-    def initial_offset(self) -> Offset:
-        return {}
-
     def allow_large_batches(self) -> None:
         self._most = LARGE_BATCH_RECORDS
 

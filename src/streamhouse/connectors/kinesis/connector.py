@@ -12,12 +12,9 @@ from streamhouse.source import Source
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 
-class _Kinesis(Connector):
+class _Kinesis(Connector, declared=DECLARED):
     name = WHERE
-    summary = "Records of an Amazon Kinesis data stream, in the order of each shard."
     options = OPTIONS
-    without_effect = DECLARED.without_effect
-    metadata = DECLARED.metadata
     capabilities = Capabilities(changelog=False, lookup=False, scan=False, sink=False, merges=False)
 
     def capabilities_of(self, options: Mapping[str, str]) -> Capabilities:

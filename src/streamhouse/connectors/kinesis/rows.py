@@ -12,16 +12,15 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.specs import arrow_schema
+from streamhouse.connectors.specs import arrow_schema, declared_rows
 from streamhouse.formats.base import BadRecord, FormatChoice
 from streamhouse.formats.protobuf_fields import Fields, parsed_fields
-from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
-from streamhouse.types import arrow_type
 
 _MAGIC = b"\xf3\x89\x9a\xc2"
 _DIGEST = 16
@@ -114,22 +113,11 @@ class RecordRows:
         origins = records
         if decoded.records is not None:
             origins = [records[index] for index in decoded.records]
-        return self._with_metadata(decoded.rows, origins), decoded.bad
-
-    def _with_metadata(self, rows: pa.RecordBatch, origins: Sequence[UserRecord]) -> pa.RecordBatch:
-        arrays = [
-            rows.column(column.name)
-            if column.metadata is None
-            else _values(column.metadata, origins).cast(arrow_type(column.type))
-            for column in self._columns
-        ]
-        if not self.changelog:
-            return pa.record_batch(arrays, schema=self.schema)
-        schema = self.schema.append(rows.schema.field(ROW_KIND))
-        return pa.record_batch([*arrays, rows.column(ROW_KIND)], schema=schema)
+        metadata = partial(_values, origins)
+        return declared_rows(decoded.rows, self._columns, self.schema, metadata), decoded.bad
 
 
-def _values(key: str, origins: Sequence[UserRecord]) -> pa.Array:
+def _values(origins: Sequence[UserRecord], key: str) -> pa.Array:
     if key == _TIME:
         return pa.array([origin.arrival_ms for origin in origins], pa.timestamp("ms", "UTC"))
     if key == _NUMBER:

@@ -31,7 +31,13 @@ from streamhouse.connectors.kinesis.rows import (
     from_bad_record,
     user_records,
 )
-from streamhouse.connectors.kinesis.stream import KinesisStream, Shard, Start, StreamIdentity
+from streamhouse.connectors.kinesis.stream import (
+    KinesisStream,
+    RecordPage,
+    Shard,
+    Start,
+    StreamIdentity,
+)
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 
@@ -135,9 +141,6 @@ class KinesisSource(SkippingSource):
     @property
     def schema(self) -> pa.Schema:
         return self._rows.schema
-
-    def initial_offset(self) -> Offset:
-        return {}
 
     def next_offset(self, start: Offset, max_rows: int | None) -> Offset:
         if not start:
@@ -274,12 +277,8 @@ class KinesisSource(SkippingSource):
 
     def _has(self, shard: str, number: int) -> bool:
         """Whether a record has not expired: then none after it has."""
-        for page in self._stream.pages(shard, Start(at=number)):
-            if page.records:
-                return page.records[0].number == number
-            if page.behind_ms == 0:
-                return False
-        return False
+        page = self._first_page(shard, Start(at=number))
+        return page is not None and bool(page.records) and page.records[0].number == number
 
     def caught_up(self, offset: Offset) -> bool:
         """Whether the stream has no records after `offset`; reads each shard."""
@@ -294,14 +293,13 @@ class KinesisSource(SkippingSource):
 
     def _empty(self, shard: Shard, start: Start) -> bool:
         """Whether a shard has no records after `start`, nor children (it is not closed)."""
-        if shard.closed:
-            return False
-        for page in self._stream.pages(shard.id, start):
-            if page.records:
-                return False
-            if page.behind_ms == 0 and page.iterator is not None:
-                return True
-        return False
+        page = None if shard.closed else self._first_page(shard.id, start)
+        return page is not None and not page.records and page.iterator is not None
+
+    def _first_page(self, shard: str, start: Start) -> RecordPage | None:
+        """The first page with records, or that reaches the current end; None: the shard ended."""
+        pages = self._stream.pages(shard, start)
+        return next((page for page in pages if page.records or page.behind_ms == 0), None)
 
     def lag(self, offset: Offset) -> Lag | None:
         """The age of the oldest record that the last batch may have left unread."""

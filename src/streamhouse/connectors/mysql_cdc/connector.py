@@ -1,29 +1,28 @@
 """The `mysql-cdc` connector."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
-from streamhouse.connectors.base import Connector, Scan
-from streamhouse.connectors.mysql_cdc.metadata import METADATA
+from streamhouse.connectors.base import Connector, Scan, scanned
 from streamhouse.connectors.mysql_cdc.relay.relay import Relays
 from streamhouse.connectors.mysql_cdc.source import MySqlSource, followed_tables
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.mysql.options import OPTIONS, WITHOUT_EFFECT, is_append_only, parse, without_effect
+from streamhouse.mysql.options import (
+    DECLARED,
+    OPTIONS,
+    WITHOUT_EFFECT,
+    is_append_only,
+    parse,
+    without_effect,
+)
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 
-class _MysqlCdc(Connector):
+class _MysqlCdc(Connector, declared=DECLARED):
     name = "mysql-cdc"
-    summary = (
-        "A MySQL or MariaDB table, or several as one: a snapshot without locks, then its changes."
-    )
     options = OPTIONS
-    metadata = METADATA
     without_effect = WITHOUT_EFFECT
     capabilities = Capabilities(changelog=True, lookup=False, sink=False, merges=False)
-    scan_note = "the current rows"
 
     def capabilities_of(self, options: Mapping[str, str]) -> Capabilities:
         return replace(self.capabilities, changelog=not is_append_only(options))
@@ -44,13 +43,7 @@ class _MysqlCdc(Connector):
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
         source = MySqlSource(options, table.columns)
-
-        def read() -> Iterator[pa.RecordBatch]:
-            for partition in source.whole_table(1):
-                for batch in source.read(partition):
-                    yield batch.select(list(columns))
-
-        return pa.schema([source.schema.field(name) for name in columns]), read
+        return scanned(source, columns, source.whole_table)
 
     def shared_reader(self) -> Relays:
         return Relays(followed_tables)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,10 +28,11 @@ from streamhouse.connectors.mysql_cdc.database.part_reader import (
     in_order,
     key_group_count,
     kind_counts,
+    metadata_values,
 )
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.metadata import declared_rows, declared_schema
-from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import grouped, joined
+from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import joined
+from streamhouse.connectors.specs import declared_rows
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.columns import is_exact
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
@@ -38,8 +40,9 @@ from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions, parse
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
 from streamhouse.mysql.table import check_server
-from streamhouse.source import Lag, Offset, Source
+from streamhouse.source import Lag, Offset, Source, grouped
 from streamhouse.sql.plan import Column
+from streamhouse.types import arrow_type
 
 log = logging.getLogger("streamhouse.mysql")
 
@@ -96,8 +99,13 @@ class MySqlSource(Source):
             self._planner, fields = planner, planner.fields()
             self._zone = planner.zone()
             schema = fields or planner.like.writer(self._zone).schema
-            self._schema = schema if columns is None else declared_schema(columns, schema)
             self._columns = columns or ()
+            self._schema = schema if columns is None else pa.schema([
+                schema.field(column.name)
+                if column.metadata is None
+                else pa.field(column.name, arrow_type(column.type))
+                for column in columns
+            ])  # fmt: skip
             self._keyed_by = self._key_columns()
         finally:
             session.close()  # It reconnects to plan; tasks, which only read, need none.
@@ -144,18 +152,14 @@ class MySqlSource(Source):
         kept = {table.names for table in self._planner.selected(known)}
         new = [names for names in self._planner.found if names not in known]
         if new and not self._options.new_tables:
-            log.warning(
-                "mysql-cdc: %s: not reading %s, which has been created since; set "
-                "'scan.newly-added-table.enabled' = 'true' to read such tables, too",
-                self._options.name,
-                _listed(new),
+            why = (
+                "which has been created since; set 'scan.newly-added-table.enabled' = 'true' to "
+                "read such tables, too"
             )
+            log.warning("mysql-cdc: %s: not reading %s, %s", self._options.name, _listed(new), why)
         if known - kept:
-            log.warning(
-                "mysql-cdc: %s: no longer reading %s; the rows read so far stay",
-                self._options.name,
-                _listed(known - kept),
-            )
+            left, why = _listed(known - kept), "the rows read so far stay"
+            log.warning("mysql-cdc: %s: no longer reading %s; %s", self._options.name, left, why)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         self._progress(start)
@@ -189,8 +193,8 @@ class MySqlSource(Source):
                 yield from map(self._completed, reader.snapshot(part))
 
     def _completed(self, entry: TableRows) -> pa.RecordBatch:
-        names = entry.table.names
-        return declared_rows(entry.rows, self._columns, self._schema, names, entry.seconds)
+        metadata = partial(metadata_values, entry.table.names, entry.rows, entry.seconds)
+        return declared_rows(entry.rows, self._columns, self._schema, metadata)
 
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
         """Partitions that together contain the tables' current rows; driver only."""

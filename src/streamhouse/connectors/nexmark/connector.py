@@ -24,7 +24,7 @@ from streamhouse.connectors.datagen.random_streams import (
     stream_seed,
     unit_interval,
 )
-from streamhouse.connectors.faker.patterns import regex_texts
+from streamhouse.connectors.faker.patterns import picked, regex_texts
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
 from streamhouse.options import DeclaredOptions, OptionValues
@@ -33,24 +33,8 @@ from streamhouse.sql.plan import Column
 
 DECLARED = DeclaredOptions.of(__package__)
 _TEXT, _TIME, _ID = pa.string(), pa.timestamp("ms"), pa.int64()
-PERSON = {
-    "id": _ID, "name": _TEXT, "emailAddress": _TEXT, "creditCard": _TEXT, "city": _TEXT,
-    "state": _TEXT, "dateTime": _TIME, "extra": _TEXT,
-}  # fmt: skip
-AUCTION = {
-    "id": _ID, "itemName": _TEXT, "description": _TEXT, "initialBid": _ID, "reserve": _ID,
-    "dateTime": _TIME, "expires": _TIME, "seller": _ID, "category": _ID, "extra": _TEXT,
-}  # fmt: skip
-BID = {
-    "auction": _ID, "bidder": _ID, "price": _ID, "channel": _TEXT, "url": _TEXT,
-    "dateTime": _TIME, "extra": _TEXT,
-}  # fmt: skip
 EVENT_TYPE = "event_type"
 """0 for a person, 1 for an auction, 2 for a bid; the columns of the other kinds are null."""
-KINDS = {"person": PERSON, "auction": AUCTION, "bid": BID}
-"""The columns of events by name, and the types of their fields by name."""
-
-
 _FIRST_ID, _FIRST_CATEGORY, _CATEGORIES = 1000, 10, 5
 _LEAD = 10
 """So many persons and auctions are referred to before they are there."""
@@ -64,7 +48,6 @@ _CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend
 _FIRST_NAMES = "Peter Paul Luke John Saul Vicky Kate Julie Sarah Deiter Walter".split()
 _LAST_NAMES = "Shultz Abrams Spencer White Bartels Walton Smith Jones Noris".split()
 _HOT_CHANNELS = "Google Facebook Baidu Apple".split()
-Values: TypeAlias = Mapping[str, Callable[[], pa.Array]]
 _Mask: TypeAlias = npt.NDArray[np.bool_]
 _MAX_BATCH = 1_000_000
 
@@ -107,14 +90,14 @@ def _is_known(column: pa.Field) -> bool:
         return bool(pa.types.is_integer(column.type))
     fields = KINDS.get(column.name, {})
     return pa.types.is_struct(column.type) and all(
-        fields.get(part.name) == part.type for part in column.type
+        part.name in fields and fields[part.name][0] == part.type for part in column.type
     )
 
 
 def _declared(kind: str) -> str:
     """The column of a kind of events, as SQL declares it."""
     names = {_TEXT: "STRING", _TIME: "TIMESTAMP(3)", _ID: "BIGINT"}
-    return f"{kind} ROW<{', '.join(f'{name} {names[t]}' for name, t in KINDS[kind].items())}>"
+    return f"{kind} ROW<{', '.join(f'{name} {names[t]}' for name, (t, _) in KINDS[kind].items())}>"
 
 
 def event_columns(options: NexmarkOptions, schema: pa.Schema, rows: RowNumbers) -> list[pa.Array]:
@@ -131,10 +114,10 @@ def event_columns(options: NexmarkOptions, schema: pa.Schema, rows: RowNumbers) 
             return pa.array(kind)
         number = list(KINDS).index(field.name)
         mask: _Mask = kind == number
-        made = _Events(options, RowNumbers(numbers[mask], times[mask], options.seed))
-        values = (made.persons, made.auctions, made.bids)[number]
+        events = _Events(options, RowNumbers(numbers[mask], times[mask], options.seed))
         structs = pa.StructArray.from_arrays(
-            [values[part.name]().cast(part.type) for part in field.type], fields=list(field.type)
+            [KINDS[field.name][part.name][1](events).cast(part.type) for part in field.type],
+            fields=list(field.type),
         )
         return structs.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
 
@@ -149,65 +132,18 @@ class _Events:
         self._epoch, self._place = np.divmod(rows.numbers, sum(options.proportions))
         self._auction_places = self._place - options.proportions[0]
 
-    @property
-    def persons(self) -> Values:
-        return {
-            "id": lambda: pa.array(self._last_person + _FIRST_ID),
-            "name": lambda: self._joined(" ", self._one_of(_FIRST_NAMES, "first"),
-                                         self._one_of(_LAST_NAMES, "last")),
-            "emailAddress": lambda: self._joined(
-                "", self._text("[a-z]{3,6}", "user"), pa.scalar("@"),
-                self._text("[a-z]{3,4}", "domain"), pa.scalar(".com")),
-            "creditCard": lambda: self._joined(
-                " ", *(self._text("[0-9]{4}", f"card{part}") for part in range(4))),
-            "city": lambda: self._one_of(_CITIES, "city"),
-            "state": lambda: self._one_of(_STATES, "state"),
-            "dateTime": lambda: self._times,
-            "extra": lambda: self._extra(0, 70),
-        }  # fmt: skip
-
-    @property
-    def auctions(self) -> Values:
-        span = max(1, 2 * 1000 * _OPEN_AUCTIONS * sum(self._options.proportions)
-                   // self._options.proportions[1] // self._options.rate)  # fmt: skip
-        return {
-            "id": lambda: pa.array(self._last_auction + _FIRST_ID),
-            "itemName": lambda: self._text("[a-z ]{3,19}", "item"),
-            "description": lambda: self._text("[a-z ]{3,99}", "description"),
-            "initialBid": lambda: pa.array(self._initial),
-            "reserve": lambda: pa.array(self._initial + self._price("reserve")),
-            "dateTime": lambda: self._times,
-            "expires": lambda: pa.array(self._rows.due_ms + 1 + self._below(span, "expires")),
-            "seller": lambda: self._hot(2, "seller", self._last_person, 0, self._any_person),
-            "category": lambda: pa.array(_FIRST_CATEGORY + self._below(_CATEGORIES, "category")),
-            "extra": lambda: self._extra(1, 110),
-        }
-
-    @property
-    def bids(self) -> Values:
-        channels, urls = _channels(self._options.seed)
-        return {
-            "auction": lambda: self._hot(0, "auction", self._last_auction, 0, self._any_auction),
-            "bidder": lambda: self._hot(1, "bidder", self._last_person, 1, self._any_person),
-            "price": lambda: pa.array(self._price("price")),
-            "channel": lambda: channels.take(self._channel),
-            "url": lambda: urls.take(self._channel),
-            "dateTime": lambda: self._times,
-            "extra": lambda: self._extra(2, 32),
-        }
-
     @cached_property
-    def _times(self) -> pa.Array:
+    def times(self) -> pa.Array:
         return pa.array(self._rows.due_ms).cast(pa.timestamp("ms"))
 
     @cached_property
-    def _last_person(self) -> Numbers:
+    def last_person(self) -> Numbers:
         """The newest person, counted from 0; of the event itself if it is one."""
         persons = self._options.proportions[0]
         return self._epoch * persons + np.minimum(self._place, persons - 1)
 
     @cached_property
-    def _last_auction(self) -> Numbers:
+    def last_auction(self) -> Numbers:
         """The newest auction, counted from 0; that of the epoch before if a person comes next."""
         auctions, place = self._options.proportions[1], self._auction_places
         before = place < 0
@@ -216,62 +152,108 @@ class _Events:
         return found
 
     @cached_property
-    def _any_person(self) -> Numbers:
-        count = self._last_person + 1
+    def any_person(self) -> Numbers:
+        count = self.last_person + 1
         active = np.minimum(count, _ACTIVE_PERSONS)
-        found: Numbers = count - active + self._below(active + _LEAD, "any person")
+        found: Numbers = count - active + self.below(active + _LEAD, "any person")
         return found
 
     @cached_property
-    def _any_auction(self) -> Numbers:
-        last = self._last_auction
+    def any_auction(self) -> Numbers:
+        last = self.last_auction
         first = np.maximum(last - _OPEN_AUCTIONS, 0)
-        return first + self._below(last - first + 1 + _LEAD, "any auction")
+        return first + self.below(last - first + 1 + _LEAD, "any auction")
 
     @cached_property
-    def _initial(self) -> Numbers:
-        return self._price("initial")
+    def initial(self) -> Numbers:
+        return self.price("initial")
+
+    def expires(self) -> Numbers:
+        """About as many auctions later as are open at a time."""
+        _, auctions, _ = self._options.proportions
+        events = sum(self._options.proportions) * _OPEN_AUCTIONS
+        span = max(1, 2 * 1000 * events // auctions // self._options.rate)
+        return self._rows.due_ms + 1 + self.below(span, "expires")
 
     @cached_property
-    def _channel(self) -> pa.Array:
-        """The numbers of channels: half of the bids have a hot one."""
-        cold = len(_HOT_CHANNELS) + self._below(_CHANNELS, "channel")
-        hot = self._below(len(_HOT_CHANNELS), "hot channel")
-        return pa.array(np.where(self._below(2, "is hot channel") > 0, hot, cold))
+    def channels(self) -> list[pa.Array]:
+        """The names and the URLs of channels: half of the bids have a hot one."""
+        cold = len(_HOT_CHANNELS) + self.below(_CHANNELS, "channel")
+        hot = self.below(len(_HOT_CHANNELS), "hot channel")
+        numbers = pa.array(np.where(self.below(2, "is hot channel") > 0, hot, cold))
+        return [pool.take(numbers) for pool in _channels(self._options.seed)]
 
-    def _hot(self, ratio: int, stream: str, last: Numbers, place: int, others: Numbers) -> pa.Array:
+    def hot(self, ratio: int, stream: str, last: Numbers, place: int, others: Numbers) -> pa.Array:
         """Ids: most are those of the hot one at or before the last, at a place among `_HOT`."""
-        is_hot = self._below(self._options.hot[ratio], f"hot {stream}") > 0
+        is_hot = self.below(self._options.hot[ratio], f"hot {stream}") > 0
         return pa.array(np.where(is_hot, last // _HOT * _HOT + place, others) + _FIRST_ID)
 
-    def _below(self, bound: int | Numbers, stream: str) -> Numbers:
+    def below(self, bound: int | Numbers, stream: str) -> Numbers:
         bits = self._rows.bits(stream)
         found: Numbers = (bits % np.asarray(bound).astype(np.uint64)).astype(np.int64)
         return found
 
-    def _price(self, stream: str) -> Numbers:
+    def price(self, stream: str) -> Numbers:
         exponents = unit_interval(self._rows.bits(stream)) * 6
         found: Numbers = np.round(10.0**exponents * 100).astype(np.int64)
         return found
 
-    def _one_of(self, words: Sequence[str], stream: str) -> pa.Array:
-        return self._picked(pa.array(words), stream)
+    def one_of(self, words: Sequence[str], stream: str) -> pa.Array:
+        return picked(pa.array(words), self._rows.bits(stream))
 
-    def _text(self, pattern: str, stream: str) -> pa.Array:
-        return self._picked(_texts(pattern, self._options.seed), stream)
+    def text(self, pattern: str, stream: str) -> pa.Array:
+        return picked(_texts(pattern, self._options.seed), self._rows.bits(stream))
 
-    def _extra(self, kind: int, size: int) -> pa.Array:
+    def extra(self, kind: int, size: int) -> pa.Array:
         """Texts that fill an event up to its average size, with a deviation of a fifth."""
         missing = max(0, self._options.sizes[kind] - size)
         spread = round(missing * 0.2)
         pool = _letters(missing - spread, max(1, 2 * spread), self._options.seed)
-        return self._picked(pool, "extra")
+        return picked(pool, self._rows.bits("extra"))
 
-    def _picked(self, pool: pa.Array, stream: str) -> pa.Array:
-        return pool.take(pa.array(self._below(len(pool), stream)))
 
-    def _joined(self, separator: str, *parts: pa.Array) -> pa.Array:
-        return pc.binary_join_element_wise(*parts, pa.scalar(separator))
+def _joined(separator: str, *parts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, separator)
+
+
+_Columns: TypeAlias = Mapping[str, tuple[pa.DataType, Callable[[_Events], pa.Array]]]
+KINDS: Mapping[str, _Columns] = {
+    "person": {
+        "id": (_ID, lambda e: pa.array(e.last_person + _FIRST_ID)),
+        "name": (_TEXT, lambda e: _joined(
+            " ", e.one_of(_FIRST_NAMES, "first"), e.one_of(_LAST_NAMES, "last"))),
+        "emailAddress": (_TEXT, lambda e: _joined(
+            "", e.text("[a-z]{3,6}", "user"), "@", e.text("[a-z]{3,4}", "domain"), ".com")),
+        "creditCard": (_TEXT, lambda e: _joined(
+            " ", *(e.text("[0-9]{4}", f"card{part}") for part in range(4)))),
+        "city": (_TEXT, lambda e: e.one_of(_CITIES, "city")),
+        "state": (_TEXT, lambda e: e.one_of(_STATES, "state")),
+        "dateTime": (_TIME, lambda e: e.times),
+        "extra": (_TEXT, lambda e: e.extra(0, 70)),
+    },
+    "auction": {
+        "id": (_ID, lambda e: pa.array(e.last_auction + _FIRST_ID)),
+        "itemName": (_TEXT, lambda e: e.text("[a-z ]{3,19}", "item")),
+        "description": (_TEXT, lambda e: e.text("[a-z ]{3,99}", "description")),
+        "initialBid": (_ID, lambda e: pa.array(e.initial)),
+        "reserve": (_ID, lambda e: pa.array(e.initial + e.price("reserve"))),
+        "dateTime": (_TIME, lambda e: e.times),
+        "expires": (_TIME, lambda e: pa.array(e.expires())),
+        "seller": (_ID, lambda e: e.hot(2, "seller", e.last_person, 0, e.any_person)),
+        "category": (_ID, lambda e: pa.array(_FIRST_CATEGORY + e.below(_CATEGORIES, "category"))),
+        "extra": (_TEXT, lambda e: e.extra(1, 110)),
+    },
+    "bid": {
+        "auction": (_ID, lambda e: e.hot(0, "auction", e.last_auction, 0, e.any_auction)),
+        "bidder": (_ID, lambda e: e.hot(1, "bidder", e.last_person, 1, e.any_person)),
+        "price": (_ID, lambda e: pa.array(e.price("price"))),
+        "channel": (_TEXT, lambda e: e.channels[0]),
+        "url": (_TEXT, lambda e: e.channels[1]),
+        "dateTime": (_TIME, lambda e: e.times),
+        "extra": (_TEXT, lambda e: e.extra(2, 32)),
+    },
+}  # fmt: skip
+"""The columns of events by name, and the types of their fields by name, with their values."""
 
 
 @lru_cache(maxsize=64)
@@ -335,15 +317,8 @@ class NexmarkSource(GeneratedSource):
         return Lag(rows=None if self._total is None else self._total - int(offset["rows"]))
 
 
-class _Nexmark(GeneratedConnector):
+class _Nexmark(GeneratedConnector, declared=DECLARED):
     name = "nexmark"
-    summary = (
-        "Generates the persons, auctions and bids of the benchmark Nexmark; a replayed micro-batch "
-        "has the same events."
-    )
-    options = DECLARED.options
-    without_effect = DECLARED.without_effect
-    scan_note = "all events; needs `events.num`"
 
     def generated(
         self, columns: Sequence[Column], options: Mapping[str, str], names: Sequence[str] | None

@@ -94,14 +94,9 @@ def _row(value: dict[str, Any], fields: list[tuple[str, _Text]]) -> str:
 _DECLARED = DeclaredOptions.of(__package__)
 
 
-class _Print(Connector):
+class _Print(Connector, declared=_DECLARED):
     name = "print"
-    summary = "Prints each row as a line on standard output, such as `+I[7, Kenya]`."
-    options = _DECLARED.options
-    without_effect = _DECLARED.without_effect
     capabilities = Capabilities(stream=False, lookup=False, scan=False, merges=False)
-    guarantee = "at-least-once"
-    guarantee_note = "a batch that runs again is printed again"
 
     def sink(self, spec: SinkSpec) -> Sink:
         values = OptionValues(self.options, spec.options)

@@ -192,9 +192,7 @@ class Business:
 
     def create(self, orders: int) -> None:
         """Recreate the tables, with orders of the last days."""
-        text = (Path(__file__).parent / "business.sql").read_text()
-        statements = [statement.strip() for statement in text.split(";") if statement.strip()]
-        self._mariadb.execute(f"DROP DATABASE IF EXISTS {DATABASE}", *statements)
+        self._mariadb.run(Path(__file__).parent / "business.sql")
         with self._mariadb.connect(DATABASE) as connection:
             connection.begin()
             with connection.cursor() as cursor:

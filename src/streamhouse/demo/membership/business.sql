@@ -1,4 +1,5 @@
 -- The business in MySQL: orders of members, and the tables that they refer to.
+DROP DATABASE IF EXISTS membership;
 CREATE DATABASE membership;
 
 CREATE TABLE membership.product (

@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ _FIRST_S, _PAUSE_S = 15.0, 4.0
 _ORDER, _OTHER = 9_000_000_001, 9_000_000_002
 _SCORES, _ARCHIVE = f"{DATABASE}.dws_agent_score", f"{DATABASE}.order_archive"
 _TAG, _DAY = "before-the-mistake", "2000-01-01"
+_Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 _JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHERE id = %s"
 
 
@@ -211,33 +212,21 @@ class MembershipChanges(ScriptedSteps):
         self._order(_ORDER, "100.00")
         yield "Zoe sells a membership for 100.00"
         yield from self._board(1, "100")
-        self._mysql(
-            ("UPDATE member_order SET amount = 150, event_time = %s WHERE id = %s",
-             (_now(), _ORDER)),
-            (_JOURNAL, (_ORDER,)),
-        )  # fmt: skip
+        self._change("amount = 150", _now())
         yield "a correction in MySQL: the amount was 150.00"
         yield from self._board(1, "150")
         yield "Zoe's score on the board went from 100 to 150: the old row was retracted"
 
     def _late_event(self) -> Iterator[str | None]:
-        self._mysql(
-            ("UPDATE member_order SET amount = 999, event_time = %s WHERE id = %s",
-             (_now(-3600), _ORDER)),
-            (_JOURNAL, (_ORDER,)),
-        )  # fmt: skip
+        self._change("amount = 999", _now(-3600))
         self._order(_OTHER, "1.00")
         yield "an event that is an hour late sets 999.00, and Zoe sells another for 1.00"
         yield from self._board(2, "151")
         yield "MySQL has 999.00, the board 151: the late event has an older event_time"
 
     def _cancellation(self) -> Iterator[str | None]:
-        self._mysql(
-            ("UPDATE member_order SET status = 'cancelled', event_time = %s WHERE id = %s",
-             (_now(), _ORDER)),
-            (_JOURNAL, (_ORDER,)),
-            ("DELETE FROM member_order WHERE id = %s", (_ORDER,)),
-        )  # fmt: skip
+        delete = ("DELETE FROM member_order WHERE id = %s", (_ORDER,))
+        self._change("status = 'cancelled'", _now(), delete)
         yield "the first of Zoe's orders is cancelled: MySQL deletes it"
         yield from self._board(1, "1")
         yield "Zoe's score is 1: the cancelled order was retracted"
@@ -316,7 +305,12 @@ class MembershipChanges(ScriptedSteps):
             (_JOURNAL, (number,)),
         )  # fmt: skip
 
-    def _mysql(self, *statements: tuple[str, tuple[Any, ...]]) -> None:
+    def _change(self, assignment: str, at: str, *more: _Statement) -> None:
+        """Change the first of Zoe's orders, and record it as an event."""
+        update = f"UPDATE member_order SET {assignment}, event_time = %s WHERE id = %s"
+        self._mysql((update, (at, _ORDER)), (_JOURNAL, (_ORDER,)), *more)
+
+    def _mysql(self, *statements: _Statement) -> None:
         with self._scenario.mariadb.connect(DATABASE) as connection:
             connection.begin()
             with connection.cursor() as cursor:

@@ -30,15 +30,7 @@ if TYPE_CHECKING:
 VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"
 UNMATCHED = f"{VIEW}__unmatched"
 _WRITER = "writer"
-"""The user of the job that fills MySQL; `USER`, who follows the changes, cannot write."""
-_MYSQL = (
-    "DROP DATABASE IF EXISTS shop",
-    "CREATE DATABASE shop",
-    "CREATE TABLE shop.customers (id INT PRIMARY KEY, name VARCHAR(100), country VARCHAR(100), "
-    "zip VARCHAR(20))",
-    f"CREATE USER IF NOT EXISTS '{_WRITER}'@'%' IDENTIFIED BY '{PASSWORD}'",
-    f"GRANT SELECT, INSERT, UPDATE, DELETE ON shop.* TO '{_WRITER}'@'%'",
-)
+"""The user of the job that fills MySQL."""
 _GENERATOR = re.compile(r"CREATE TEMPORARY TABLE order_generator \(.*?\n\);\n", re.DOTALL)
 """The orders in `revenue.sql`, which `kafka_orders.sql` replaces."""
 MOVE = "UPDATE customers SET country = 'China' WHERE id = 7"
@@ -80,7 +72,8 @@ class Scenario(DemoScenario):
 
     def _prepare(self) -> None:
         self.servers.enter_context(self.mariadb)
-        self.mariadb.execute(*_MYSQL)
+        script = Path(__file__).parent / "shop.sql"
+        self.mariadb.run(script, writer=_WRITER, password=PASSWORD)
         if self.kafka is not None:
             self.kafka.open()
 

@@ -207,7 +207,10 @@ class AvroEncoder:
         if self._header is None:
             self._header = self._framing.header(self._raw)
         try:
-            columns = [_values(rows.column(name)) for name in self._names]
+            columns = [
+                [_plain(value, column.type) for value in column.to_pylist()]
+                for column in map(rows.column, self._names)
+            ]
         except (ValueError, OverflowError) as error:
             raise RecordError(f"a row cannot be written as Avro: {error}") from None
         records: list[bytes] = []
@@ -224,12 +227,8 @@ class AvroEncoder:
         return pa.array(records, pa.binary())
 
 
-def _values(array: pa.Array) -> list[Any]:
-    """Python values that fastavro writes: maps as dicts, times without zone as UTC."""
-    return [_plain(item, array.type) for item in array.to_pylist()]
-
-
 def _plain(value: Any, kind: pa.DataType) -> Any:
+    """A value that fastavro writes: maps as dicts, times without zone as UTC."""
     if value is None:
         return None
     if pa.types.is_map(kind):

@@ -257,16 +257,12 @@ def _bytes(value: Any) -> bytes:
         raise ValueError(value) from error
 
 
-def _date(value: Any) -> int:
-    return times.parse_date(_text(value))
-
-
 _BY_TYPE: dict[pa.DataType, Convert] = {
     pa.bool_(): _boolean,
     pa.float64(): _double,
     pa.string(): _string,
     pa.binary(): _bytes,
-    pa.date32(): _date,
+    pa.date32(): lambda value: times.parse_date(_text(value)),
 }
 
 

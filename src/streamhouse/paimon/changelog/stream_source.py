@@ -144,9 +144,6 @@ class PaimonSource(Source):
     def ordered(self) -> bool:
         return self._keyed
 
-    def initial_offset(self) -> Offset:
-        return {}
-
     def oldest_needed(self, offset: Offset) -> int:
         """The oldest snapshot that may be needed to continue from `offset`."""
         if offset:

@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypedDict, Unpack, get_args, get_type_hints
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc import metadata
 from streamhouse.connectors.mysql_cdc.database.discovery import TableFilter
+from streamhouse.connectors.mysql_cdc.database.part_reader import KIND
 from streamhouse.connectors.mysql_cdc.database.type_mapping import NOT_BOOL, TypeMapping
 from streamhouse.errors import OptionError
 from streamhouse.mysql.metadata import TableNames
-from streamhouse.mysql.options import MySqlOptions, parse, without_effect
+from streamhouse.mysql.options import DECLARED, MySqlOptions, parse, without_effect
 from streamhouse.options import boolean, choice, required
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.secret_references import resolve_secrets
 
-METADATA = {one.key: one.type for one in metadata.METADATA if one.key != metadata.KIND}
+METADATA = {one.key: one.type for one in DECLARED.metadata if one.key != KIND}
 """The metadata columns of a sync, with their types."""
 _TINYINT1 = ("jdbc.properties.tinyInt1isBit", "treat-tinyint1-as-boolean.enabled")
 _EFFECTIVE = (

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import last_of_each_key
-from streamhouse.connectors.mysql_cdc.metadata import TIME
+from streamhouse.connectors.mysql_cdc.database.part_reader import TIME
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows

@@ -1,26 +1,23 @@
 """Finds and describes the tables of a server that a filter selects, with few statements."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, OptionError, TableError
 from streamhouse.mysql.columns import check_followable
 from streamhouse.mysql.connection import Session
-from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
-from streamhouse.mysql.metadata import TableNames, metadata
+from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import (
-    COLUMNS,
-    KEYS,
     SYSTEM_DATABASES,
-    TABLES,
     Server,
     TableDefinition,
+    TableFacts,
     check_key_exists,
-    definition_of,
+    facts_of,
 )
 
 NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
@@ -144,52 +141,28 @@ class Discovery:
 
     def described(self, names: Collection[TableNames]) -> dict[TableNames, FoundTable]:
         """Describe these tables, as far as they exist."""
-        return {table.names: table for table in self._all_described(names)}
+        return {one.names: self._described(one) for one in facts_of(self._session, names)}
 
     def found(self, but: Collection[TableNames] = ()) -> list[FoundTable]:
         """All selected tables except `but`, in the order of their names."""
         names = self.names()
         if not names and not _databases(self._session, self._filter):
             raise self._no_database()
-        return self._all_described(names.difference(but))
+        return list(map(self._described, facts_of(self._session, names.difference(but))))
 
-    def _all_described(self, wanted: Collection[TableNames]) -> list[FoundTable]:
-        if not wanted:
-            return []
-        facts, columns, keys = metadata(self._session, [TABLES, COLUMNS, KEYS], wanted)
-        there = [names for names in sorted(wanted) if names in facts]
-        foreign_keys = unlogged_foreign_keys(self._session, there)
-        return [
-            self._described(
-                names,
-                facts[names][0],
-                columns.get(names, ()),
-                keys.get(names, ()),
-                foreign_keys.get(names, ()),
-            )
-            for names in there
-        ]
-
-    def _described(
-        self,
-        names: TableNames,
-        facts: Sequence[Any],
-        columns: Sequence[tuple[Any, ...]],
-        keys: Sequence[tuple[Any, ...]],
-        foreign_keys: tuple[ForeignKey, ...],
-    ) -> FoundTable:
+    def _described(self, found: TableFacts) -> FoundTable:
         definition, reason, left_out = None, None, False
         try:
-            definition = definition_of(names, facts, columns, keys, foreign_keys)
+            definition = found.definition()
             self._check(definition)
         except ConnectError:
             raise
         except TableError as error:
             definition = None
             reason, left_out = str(error), isinstance(error, NotSyncedError)
-        comments = {str(row[0]): str(row[-1]) for row in columns if row[-1]}
-        rows, comment = int(facts[3] or 0), facts[-1] or None
-        return FoundTable(names, definition, reason, rows, comment, comments, left_out)
+        comments = {str(row[0]): str(row[-1]) for row in found.columns if row[-1]}
+        rows, comment = int(found.facts[3] or 0), found.facts[-1] or None
+        return FoundTable(found.names, definition, reason, rows, comment, comments, left_out)
 
     def _no_database(self) -> TableError:
         databases = [str(row[0]) for row in self._session.rows("SHOW DATABASES")]

@@ -41,6 +41,8 @@ DIVIDED_BYTES = 4 * 1024 * 1024
 """One task reads a range of the binlog with fewer bytes: starting another would take longer."""
 
 
+TABLE, TIME, KIND = "table_name", "op_ts", "row_kind"
+"""Keys of METADATA columns, which Flink CDC has, too; `database_name` is another one."""
 ALL_ROWS = Chunk(None, None)
 Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
@@ -109,6 +111,21 @@ class TableRows(NamedTuple):
     rows: pa.RecordBatch
     seconds: Seconds | None
     numbers: Numbers = ()
+
+
+def metadata_values(
+    names: tuple[str, str], rows: pa.RecordBatch, seconds: Seconds | None, key: str
+) -> pa.Array:
+    """The values of a METADATA column, for rows with their kinds of the table `names`.
+
+    `seconds`: when the changes were executed (since 1970, UTC); None for a snapshot.
+    """
+    if key == KIND:
+        return rows.column(ROW_KIND)
+    if key == TIME:
+        times = pa.array([0] * rows.num_rows if seconds is None else seconds, pa.int64())
+        return times.cast(pa.timestamp("s", "UTC"))
+    return pa.repeat(pa.scalar(names[key == TABLE]), rows.num_rows)
 
 
 class _TableEvents(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pymysql
@@ -39,7 +39,6 @@ from streamhouse.paimon.read.key_set import KeySet
 
 _TRANSACTION_ROWS = 65_536
 """About how many rows to read in one transaction, if chunks are smaller."""
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,6 @@ def _last_key(session: Session, captured: CapturedTable, keys: Chunk, size: int)
     limit = f"LIMIT 1 OFFSET {size - 1}"
     rows = session.rows(*chunk_select(captured, space.selects, keys, limit), raw=True)
     return space.key(rows[0]) if rows else None
-
-
-def grouped(items: Sequence[_Item], most: int) -> list[Sequence[_Item]]:
-    """The items in up to `most` groups of about the same size, in order."""
-    count = max(1, min(most, len(items)))
-    bounds = [len(items) * i // count for i in range(count + 1)]
-    return [items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
 
 
 def joined(chunks: Sequence[Chunk], size: int) -> list[Chunk]:
@@ -140,8 +132,7 @@ class ChunkConnections:
     def disconnect(self) -> None:
         """Close the connection of the consistent snapshot."""
         connection, self.snapshot = self.snapshot, None
-        if connection is not None:
-            close_quietly(connection)
+        close_quietly(connection)
 
     def close(self) -> None:
         self.session.close()
@@ -228,7 +219,8 @@ class ChunkReader:
         if not self._captured.table.consistent:
             # No snapshot hides what commits after the rows are read.
             pieces = list(pieces)
-        self._read_binlog(self._server.position(self._session))
+        end = self._server.position(self._session)
+        retried(self._captured.options, lambda: self._read_up_to(end), self._lost)
         yield from pieces
 
     def _changed(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -277,9 +269,6 @@ class ChunkReader:
                 )
             run(connection, "ROLLBACK")
             time.sleep(0.005)
-
-    def _read_binlog(self, end: BinlogPosition) -> None:
-        retried(self._captured.options, lambda: self._read_up_to(end), self._lost)
 
     def _lost(self) -> None:
         """Close the reader, after an error; the server has what the relay log lacks."""

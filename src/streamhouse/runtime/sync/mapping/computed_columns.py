@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import Seconds, changed_pairs
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.metadata import metadata_values
+from streamhouse.connectors.mysql_cdc.database.part_reader import metadata_values
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import integer
 from streamhouse.paimon.read.table import Table
@@ -281,7 +281,7 @@ class TargetRows:
         for column in self._computed:
             columns[column.name] = column.values(columns, batch.num_rows, self._now_ms)
         for name, own in self._options.metadata_names.items():
-            values = metadata_values(name, self._source.names, batch, seconds)
+            values = metadata_values(self._source.names, batch, seconds, name)
             columns[own] = values.cast(arrow_type(METADATA[name]))
         kinds = batch.column(ROW_KIND)
         if self._append and not pc.all(pc.equal(kinds, "+I")).as_py():

@@ -29,21 +29,17 @@ from streamhouse.mysql.values.byte_values import inet4_text, inet6_text, uuid_te
 from streamhouse.mysql.values.dates import AS_NULL, DateReading
 from streamhouse.mysql.values.types import MySqlColumn
 
-_INTEGERS = {
-    FIELD_TYPE.TINY: 1,
-    FIELD_TYPE.SHORT: 2,
-    FIELD_TYPE.INT24: 3,
-    FIELD_TYPE.LONG: 4,
-    FIELD_TYPE.LONGLONG: 8,
-}
+_INTEGERS = (
+    FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG,
+)  # fmt: skip
 COMPRESSED = (BLOB_COMPRESSED, VARCHAR_COMPRESSED)
 """The binlog types of COMPRESSED columns; see `inflated`."""
 _TEXTS = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB, *COMPRESSED)
 # The binlog types of each family of columns. A widened column keeps its family, and its values are
 # decoded as the binlog describes them.
 _WIRE: dict[str, tuple[int, ...]] = {
-    "int": tuple(_INTEGERS),
-    "uint64": tuple(_INTEGERS),
+    "int": _INTEGERS,
+    "uint64": _INTEGERS,
     "decimal": (FIELD_TYPE.NEWDECIMAL,),
     "float": (FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE),
     "double": (FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import decimal_text_reader
+from streamhouse.formats.protobuf_fields import varint
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _DOUBLE, _STRING, _OPAQUE = 4, 11, 12, 15
@@ -16,7 +17,6 @@ _LITERALS = {0: "null", 1: "true", 2: "false"}
 _CONTAINERS = (_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY)
 _DECIMAL, _TIMESTAMP, _DATE, _TIME, _DATETIME = 246, 7, 10, 11, 12
 """MySQL's types of values that JSON does not have."""
-_BASE64_LINE = 76
 _MOST_PLACES = 15
 
 
@@ -41,10 +41,10 @@ def _value(kind: int, data: bytes, at: int) -> str:
     if kind == _DOUBLE:
         return double_text(struct.unpack_from("<d", data, at)[0])
     if kind == _STRING:
-        size, at = _size(data, at)
+        size, at = varint(data, at)
         return _quoted(data[at : at + size].decode())
     if kind == _OPAQUE:
-        size, start = _size(data, at + 1)
+        size, start = varint(data, at + 1)
         return _opaque(data[at], data[start : start + size])
     raise KeyError(kind)
 
@@ -78,17 +78,6 @@ def _entries(data: bytes, base: int, at: int, count: int, width: int) -> Iterato
         yield _value(kind, data, entry + 1 if is_inside else base + offset)
 
 
-def _size(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and the offset after it."""
-    size = shift = 0
-    while True:
-        byte, at = data[at], at + 1
-        size |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return size, at
-        shift += 7
-
-
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
@@ -112,9 +101,7 @@ def _opaque(kind: int, data: bytes) -> str:
     read = _OPAQUE_READERS.get(kind)
     if read is not None:
         return read(data)
-    encoded = base64.b64encode(data).decode()
-    lines = [encoded[at : at + _BASE64_LINE] for at in range(0, len(encoded), _BASE64_LINE)]
-    return _quoted(f"base64:type{kind}:" + "\n".join(lines))
+    return _quoted(f"base64:type{kind}:{base64.encodebytes(data).decode()}".removesuffix("\n"))
 
 
 def _packed_time(data: bytes) -> tuple[str, int, str]:

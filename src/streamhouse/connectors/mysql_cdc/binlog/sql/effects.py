@@ -183,14 +183,11 @@ def _alter(words: TokenCursor, database: str) -> Effects:
 
 def _other_tables(words: TokenCursor, database: str) -> list[TableName]:
     """The other tables whose rows or name a part of an ALTER TABLE changes."""
-    if words.skip("EXCHANGE", "PARTITION"):
-        words.name()
-        words.expect("WITH", "TABLE")
-        return [words.table(database)]
-    if words.skip("CONVERT", "PARTITION"):
-        words.name()
-        words.expect("TO", "TABLE")
-        return [words.table(database)]
+    for verb, preposition in (("EXCHANGE", "WITH"), ("CONVERT", "TO")):
+        if words.skip(verb, "PARTITION"):
+            words.name()
+            words.expect(preposition, "TABLE")
+            return [words.table(database)]
     if words.skip("CONVERT", "TABLE"):
         return [words.table(database)]
     renamed = renamed_to(words, database)
