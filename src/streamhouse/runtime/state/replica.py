@@ -7,16 +7,19 @@ one name, so a host is up to date once it has the files whose names it lacked.
 import logging
 import os
 import shutil
+import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.files import Files
 from streamhouse.paimon.storage.object_store.parallel import run_parallel
+from streamhouse.state.manifest import Manifest
 from streamhouse.state.segment import Segment, SegmentFile
-from streamhouse.state.store import MANIFEST, StateStore
+from streamhouse.state.store import FOLDER, MANIFEST, StateStore
 
 log = logging.getLogger("streamhouse.views")
 
@@ -65,12 +68,42 @@ class ReplicatedStore(StateStore):
         self._each(self._download, self._missing(newest.files if newest else ()))
         return there
 
+    def manifests_beside(self) -> list[tuple[str, Manifest]]:
+        found: list[tuple[str, Manifest]] = []
+        self._attempt("shared", lambda: found.extend(self._manifests_beside()))
+        return found
+
+    def _manifests_beside(self) -> Iterator[tuple[str, Manifest]]:
+        """Those of all replicas, also of views that other drivers run."""
+        root = self._location.rsplit("/", 2)[0]
+        queries = [name for name, is_folder in self._files.names(root) if is_folder]
+        with tempfile.TemporaryDirectory(prefix="streamhouse-manifests-") as folder:
+            others = [
+                ReplicatedStore(
+                    Path(folder, str(n), FOLDER), self._files, f"{root}/{name}/{FOLDER}"
+                )
+                for n, name in enumerate(sorted(queries))
+            ]
+            run_parallel([partial(each.fetch, segments=False) for each in others])
+            for each in others:
+                for manifest in each.manifests():
+                    yield each._location, manifest
+
+    def link(self, folder: str, files: Iterable[SegmentFile]) -> None:
+        """Copy segments of another replica to this one; also raises `StreamhouseError`."""
+
+        def copy(name: str) -> None:
+            self._files.copy(f"{folder}/{name}", self._path_of(name))
+            self._known.add(name)
+
+        self._each(copy, {file.name for file in files} - self._known)
+
     def segment(self, file: SegmentFile) -> Segment:
         if file.name in self._known and self._missing((file.name,)):
             self._attempt("read", lambda: self._download(file.name))
         return super().segment(file)
 
-    def _changed(self) -> None:
+    def publish(self) -> None:
         self._attempt("written", self._publish)
 
     def _publish(self) -> None:
@@ -88,6 +121,8 @@ class ReplicatedStore(StateStore):
         return [name for name in names if not (self.folder / name).exists()]
 
     def _download(self, name: str) -> None:
+        if not name.startswith(MANIFEST) and self._linked(name):
+            return
         # A file without its last name is not seen by other processes of the host.
         part = self.folder / f"{name}.{uuid.uuid4().hex[:12]}.part"
         try:
@@ -99,6 +134,14 @@ class ReplicatedStore(StateStore):
             log.debug("%s is gone", self._path_of(name))
         finally:
             part.unlink(missing_ok=True)
+
+    def _linked(self, name: str) -> bool:
+        """Link a segment that another view of this host has; whether there is one."""
+        for other in self.folder.parents[1].glob(f"*/{FOLDER}/{name}"):
+            with suppress(OSError):
+                os.link(other, self.folder / name)
+                return True
+        return False
 
     def _upload(self, name: str) -> None:
         path = self._path_of(name)
