@@ -16,6 +16,7 @@ from tests.unit.views.view_session import ViewBatches, ViewSession, change
 
 from streamhouse.operators.trees.incremental import IncrementalRefresh
 from streamhouse.paimon.storage.files import LocalFiles
+from streamhouse.runtime.state import replica
 from streamhouse.runtime.views import build, incremental, spec
 from streamhouse.state import segment
 from streamhouse.state.segment import StateError
@@ -232,6 +233,26 @@ def test_without_the_object_store_all_is_computed(cluster: _Cluster) -> None:
         cluster.session.execute(f"DELETE FROM orders WHERE product = 'p{len(name)}'")
         cluster.refresh(name, "b")
         cluster.refresh("sums", "c")
+
+
+def test_a_batch_that_ends_during_an_upload_keeps_what_is_built(
+    cluster: _Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver fetches the manifests after each commit, while another process builds."""
+    cluster.start("sums", _SUMS, "a", built=False)
+    view = cluster.views["sums"]
+    driver, send = view.spec.open_replica(), replica.ReplicatedStore._upload
+
+    def slow(store: replica.ReplicatedStore, name: str) -> None:
+        if name.endswith(".arrow"):
+            driver.fetch(segments=False)
+        send(store, name)
+
+    monkeypatch.setattr(replica.ReplicatedStore, "_upload", slow)
+    build.build(view.spec, view.offset)
+    cluster.session.execute("DELETE FROM orders WHERE id = 1")
+    cluster.refresh("sums", "b")
+    assert cluster.strategies("sums") == {"recompute": 1, "incremental": 1}
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,11 @@ class ReplicatedStore(StateStore):
 
     def _fetch(self, segments: bool) -> set[str]:
         """As `fetch`; returns the names of all files of the replica."""
+        own = self._manifest_paths()
         there = {name for name, _ in self._files.names(self._location)}
         manifests = {name for name in there if name.startswith(MANIFEST)}
-        for path in self._manifest_paths():
+        # Another process of this host may have written one since, which it has yet to publish.
+        for path in own:
             if path.name not in manifests:
                 path.unlink(missing_ok=True)
         self._each(self._download, self._missing(manifests))
@@ -106,13 +108,21 @@ class ReplicatedStore(StateStore):
     def publish(self) -> None:
         self._attempt("written", self._publish)
 
+    def _write(self, manifest: Manifest) -> None:
+        # First, since another process that fetches removes a manifest that is not in the replica.
+        self._attempt("written", lambda: self._send(manifest.files))
+        super()._write(manifest)
+
     def _publish(self) -> None:
         """Copy what is new to the replica, manifests last, and delete what is needed no more."""
         segments, manifests = self._named(), {path.name for path in self._manifest_paths()}
-        self._each(self._upload, segments - self._known - set(self._missing(segments)))
+        self._send(segments)
         self._each(self._upload, manifests - self._known)
         self._each(self._delete, self._known - segments - manifests)
         self._known = segments | manifests
+
+    def _send(self, segments: set[str]) -> None:
+        self._each(self._upload, segments - self._known - set(self._missing(segments)))
 
     def _named(self) -> set[str]:
         return set().union(*(manifest.files for manifest in self.manifests()))
@@ -147,6 +157,7 @@ class ReplicatedStore(StateStore):
         path = self._path_of(name)
         with (self.folder / name).open("rb") as source, self._files.open_output(path) as target:
             shutil.copyfileobj(source, target)
+        self._known.add(name)
 
     def _delete(self, name: str) -> None:
         self._files.delete(self._path_of(name))
