@@ -9,7 +9,7 @@ import itertools
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self, TypeAlias
@@ -82,24 +82,30 @@ class StateStore:
             found = _open[path] = file, stamp, Segment(mapped(self.folder, file))
         return found[2]
 
-    def link(self, folder: Path, file: SegmentFile) -> None:
-        """Share a segment of another store; `OSError` if it is gone, or on another disk."""
-        with contextlib.suppress(FileExistsError):
-            os.link(folder / file.name, self.folder / file.name)
+    def manifests_beside(self) -> list[tuple[str, Manifest]]:
+        """The folder and a manifest of each store of the same pipeline, also of this one."""
+        folders = sorted(self.folder.parents[1].glob(f"*/{FOLDER}"))
+        return [(str(each), found) for each in folders for found in StateStore(each).manifests()]
+
+    def link(self, folder: str, files: Iterable[SegmentFile]) -> None:
+        """Share segments of another store; `OSError` if one is gone, or on another disk."""
+        for file in files:
+            with contextlib.suppress(FileExistsError):
+                os.link(Path(folder, file.name), self.folder / file.name)
 
     def save(self, manifest: Manifest) -> None:
         """Write a batch's manifest, and remove what the last ones do not need."""
         self._write(manifest)
         self._remove_unneeded(manifest.batch)
-        self._changed()
+        self.publish()
 
     def fill(self, manifest: Manifest) -> None:
         """Write the manifest of a batch that others may have followed since."""
         self._write(manifest)
-        self._changed()
+        self.publish()
 
-    def _changed(self) -> None:
-        """Called after the manifests have changed."""
+    def publish(self) -> None:
+        """Give other hosts what the manifests name, and remove the rest; nothing on one host."""
 
     def _write(self, manifest: Manifest) -> None:
         text = manifest.to_json()
@@ -154,7 +160,7 @@ class StateStore:
         for path in [path for path in list(_open) if path.parent == self.folder]:
             _open.pop(path, None)
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._changed()
+        self.publish()
 
     def _remove_unneeded(self, batch: int) -> None:
         # A checkpoint that was set back numbers its batches anew.

@@ -362,7 +362,7 @@ def _shuffled(host: Host) -> bool:
 
 def _segments(host: Host) -> int:
     """How many segments the executors of a host have copied."""
-    return len(list(host.temporary.glob("**/streamhouse-state/*/*.arrow")))
+    return len(list(host.temporary.glob("**/streamhouse-state/*/*/*.arrow")))
 
 
 @pytest.mark.soak

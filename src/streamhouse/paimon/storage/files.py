@@ -41,6 +41,12 @@ class Files(Protocol):
 
     def open_input(self, path: str) -> Any: ...
 
+    def copy(self, source: str, target: str) -> None:
+        """Copy or replace a file; in an object store no content passes this machine.
+
+        `FileNotFoundError` if the source is missing.
+        """
+
     def delete(self, path: str) -> None:
         """Delete a file or a whole directory, if it is there."""
 
@@ -89,6 +95,10 @@ class LocalFiles:
 
     def open_input(self, path: str) -> Any:
         return open(local_path(path), "rb")
+
+    def copy(self, source: str, target: str) -> None:
+        os.makedirs(os.path.dirname(local_path(target)), exist_ok=True)
+        shutil.copyfile(local_path(source), local_path(target))
 
     def delete(self, path: str) -> None:
         target = local_path(path)

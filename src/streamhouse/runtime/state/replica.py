@@ -7,16 +7,19 @@ one name, so a host is up to date once it has the files whose names it lacked.
 import logging
 import os
 import shutil
+import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.files import Files
 from streamhouse.paimon.storage.object_store.parallel import run_parallel
+from streamhouse.state.manifest import Manifest
 from streamhouse.state.segment import Segment, SegmentFile
-from streamhouse.state.store import MANIFEST, StateStore
+from streamhouse.state.store import FOLDER, MANIFEST, StateStore
 
 log = logging.getLogger("streamhouse.views")
 
@@ -54,9 +57,11 @@ class ReplicatedStore(StateStore):
 
     def _fetch(self, segments: bool) -> set[str]:
         """As `fetch`; returns the names of all files of the replica."""
+        own = self._manifest_paths()
         there = {name for name, _ in self._files.names(self._location)}
         manifests = {name for name in there if name.startswith(MANIFEST)}
-        for path in self._manifest_paths():
+        # Another process of this host may have written one since, which it has yet to publish.
+        for path in own:
             if path.name not in manifests:
                 path.unlink(missing_ok=True)
         self._each(self._download, self._missing(manifests))
@@ -65,21 +70,59 @@ class ReplicatedStore(StateStore):
         self._each(self._download, self._missing(newest.files if newest else ()))
         return there
 
+    def manifests_beside(self) -> list[tuple[str, Manifest]]:
+        found: list[tuple[str, Manifest]] = []
+        self._attempt("shared", lambda: found.extend(self._manifests_beside()))
+        return found
+
+    def _manifests_beside(self) -> Iterator[tuple[str, Manifest]]:
+        """Those of all replicas, also of views that other drivers run."""
+        root = self._location.rsplit("/", 2)[0]
+        queries = [name for name, is_folder in self._files.names(root) if is_folder]
+        with tempfile.TemporaryDirectory(prefix="streamhouse-manifests-") as folder:
+            others = [
+                ReplicatedStore(
+                    Path(folder, str(n), FOLDER), self._files, f"{root}/{name}/{FOLDER}"
+                )
+                for n, name in enumerate(sorted(queries))
+            ]
+            run_parallel([partial(each.fetch, segments=False) for each in others])
+            for each in others:
+                for manifest in each.manifests():
+                    yield each._location, manifest
+
+    def link(self, folder: str, files: Iterable[SegmentFile]) -> None:
+        """Copy segments of another replica to this one; also raises `StreamhouseError`."""
+
+        def copy(name: str) -> None:
+            self._files.copy(f"{folder}/{name}", self._path_of(name))
+            self._known.add(name)
+
+        self._each(copy, {file.name for file in files} - self._known)
+
     def segment(self, file: SegmentFile) -> Segment:
         if file.name in self._known and self._missing((file.name,)):
             self._attempt("read", lambda: self._download(file.name))
         return super().segment(file)
 
-    def _changed(self) -> None:
+    def publish(self) -> None:
         self._attempt("written", self._publish)
+
+    def _write(self, manifest: Manifest) -> None:
+        # First, since another process that fetches removes a manifest that is not in the replica.
+        self._attempt("written", lambda: self._send(manifest.files))
+        super()._write(manifest)
 
     def _publish(self) -> None:
         """Copy what is new to the replica, manifests last, and delete what is needed no more."""
         segments, manifests = self._named(), {path.name for path in self._manifest_paths()}
-        self._each(self._upload, segments - self._known - set(self._missing(segments)))
+        self._send(segments)
         self._each(self._upload, manifests - self._known)
         self._each(self._delete, self._known - segments - manifests)
         self._known = segments | manifests
+
+    def _send(self, segments: set[str]) -> None:
+        self._each(self._upload, segments - self._known - set(self._missing(segments)))
 
     def _named(self) -> set[str]:
         return set().union(*(manifest.files for manifest in self.manifests()))
@@ -88,6 +131,8 @@ class ReplicatedStore(StateStore):
         return [name for name in names if not (self.folder / name).exists()]
 
     def _download(self, name: str) -> None:
+        if not name.startswith(MANIFEST) and self._linked(name):
+            return
         # A file without its last name is not seen by other processes of the host.
         part = self.folder / f"{name}.{uuid.uuid4().hex[:12]}.part"
         try:
@@ -100,10 +145,19 @@ class ReplicatedStore(StateStore):
         finally:
             part.unlink(missing_ok=True)
 
+    def _linked(self, name: str) -> bool:
+        """Link a segment that another view of this host has; whether there is one."""
+        for other in self.folder.parents[1].glob(f"*/{FOLDER}/{name}"):
+            with suppress(OSError):
+                os.link(other, self.folder / name)
+                return True
+        return False
+
     def _upload(self, name: str) -> None:
         path = self._path_of(name)
         with (self.folder / name).open("rb") as source, self._files.open_output(path) as target:
             shutil.copyfileobj(source, target)
+        self._known.add(name)
 
     def _delete(self, name: str) -> None:
         self._files.delete(self._path_of(name))

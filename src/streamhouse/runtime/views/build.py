@@ -47,7 +47,11 @@ def build(spec: ViewSpec, offset: Offset) -> None:
     if not unsuitable(spec, store, tree, offset):
         # What another view of the same checkpoints builds can be shared once it is done.
         with locked(store.folder.parents[1]):
-            _build(spec, tree, store, offset)
+            try:
+                _build(spec, tree, store, offset)
+            finally:
+                # If it has failed, no manifest names the rows that it has shared.
+                store.publish()
 
 
 def _build(spec: ViewSpec, tree: CompiledTree, store: StateStore, offset: Offset) -> None:

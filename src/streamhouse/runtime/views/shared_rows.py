@@ -1,16 +1,19 @@
 """Rows that two views keep alike: a build takes those of another view, and computes only the rest.
 
-Files of segments never change, so the views share them by hard links, and each adds to its own.
-A view whose SELECT has changed finds its own former rows in the same way.
+Files of segments never change, so the views share them by hard links, or by copies that the object
+store makes (decision 363), and each adds to its own. A view whose SELECT has changed finds its own
+former rows in the same way.
 """
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.operators.operator import walk
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.compiled_tree import CompiledTree
@@ -19,7 +22,7 @@ from streamhouse.runtime.views.incremental import LARGE_CHANGE, extent
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.state.manifest import Manifest, Segments
-from streamhouse.state.store import FOLDER, StateStore
+from streamhouse.state.store import StateStore
 
 
 @dataclass(frozen=True)
@@ -57,17 +60,13 @@ def shared_rows(
         return _is_near(scans[key], spec.tables[key], json.loads(position), vector[key])
 
     found = [
-        (other, _shared(spec, tree, manifest, is_near))
-        for folder in sorted(store.folder.parents[1].glob(f"*/{FOLDER}"))
-        for other in [StateStore(folder)]
-        for manifest in other.manifests()
+        (folder, _shared(spec, tree, manifest, is_near))
+        for folder, manifest in store.manifests_beside()
     ]
-    for other, shared in sorted(found, key=lambda each: -each[1].rows):
+    for folder, shared in sorted(found, key=lambda each: -each[1].rows):
         # Its view may have removed a file since.
-        with contextlib.suppress(OSError):
-            for files in shared.segments.values():
-                for file in files:
-                    store.link(other.folder, file)
+        with contextlib.suppress(OSError, StreamhouseError):
+            store.link(folder, itertools.chain.from_iterable(shared.segments.values()))
             return shared
     return _NONE
 

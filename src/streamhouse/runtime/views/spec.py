@@ -21,7 +21,7 @@ from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.source import Offset
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.plan import BoundedScan
-from streamhouse.state.store import StateStore
+from streamhouse.state.store import FOLDER, StateStore
 
 PROGRESS = "rows_read"
 Strategy: TypeAlias = Literal["auto", "incremental", "recompute"]
@@ -149,7 +149,7 @@ class ViewSpec:
         if not folder.parent.is_dir():
             # Spark deletes it with the executor.
             local = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-            folder = Path(local, "streamhouse-state", self.query_id)
+            folder = Path(local, "streamhouse-state", self.query_id, FOLDER)
         files = files_of(self.replica, self.target.warehouse)
         return ReplicatedStore(folder, files, self.replica)
 

@@ -192,16 +192,27 @@ class ObjectFiles:
 
     def open_input(self, path: str) -> Any:
         bucket, key = bucket_and_key(path)
-        client, file = self.client, tempfile.SpooledTemporaryFile(_IN_MEMORY)
+        file = tempfile.SpooledTemporaryFile(_IN_MEMORY)
+        with self._present(path):
+            self.client.download_fileobj(bucket, key, file)
+        file.seek(0)
+        return file
+
+    def copy(self, source: str, target: str) -> None:
+        (bucket, key), to = bucket_and_key(source), bucket_and_key(target)
+        with self._present(source):
+            self.client.copy({"Bucket": bucket, "Key": key}, *to)
+
+    @contextmanager
+    def _present(self, path: str) -> Iterator[None]:
+        """As `explained`; `FileNotFoundError` if the object is missing."""
         with self.explained():
             try:
-                client.download_fileobj(bucket, key, file)
-            except client.exceptions.ClientError as error:
+                yield
+            except self.client.exceptions.ClientError as error:
                 if s3_client.plain_status(error) == MISSING:
                     raise FileNotFoundError(path) from None
                 raise
-        file.seek(0)
-        return file
 
     def delete(self, path: str) -> None:
         bucket, key = bucket_and_key(path)
