@@ -1,7 +1,7 @@
 """Places the boxes of a drawing in columns from left to right: few crossings, straight edges."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,17 +32,19 @@ class Layout:
 
 
 Link = tuple[str, str]
+Neighbours = dict[str, tuple[list[str], list[str]]]
+"""The names to which each name has links, in the columns to its left and to its right."""
 
 
 def place(boxes: Mapping[str, Box], links: Sequence[Link], column_gap: float = 56.0) -> Layout:
     """Place all boxes; every link goes from left to right, unless it closes a cycle."""
     forward = _acyclic(links)
-    ranks = _ranks(list(boxes), forward)
+    ranks = _ranks(boxes, forward)
     columns, chains = _columns(boxes, forward, ranks)
     sizes = {
         name: boxes[name].height if name in boxes else _EDGE_HEIGHT for c in columns for name in c
     }
-    neighbours = _neighbours(chains)
+    neighbours = _neighbours(sizes, chains.values())
     _uncross(columns, neighbours)
     rows = _rows(columns, neighbours, sizes)
     widths = [max([boxes[n].width for n in c if n in boxes], default=0.0) for c in columns]
@@ -75,7 +77,7 @@ def _acyclic(links: Sequence[Link]) -> list[Link]:
     return [(start, end) for start, ends in after.items() for end in ends]
 
 
-def _ranks(names: Sequence[str], links: Sequence[Link]) -> dict[str, int]:
+def _ranks(names: Collection[str], links: Sequence[Link]) -> dict[str, int]:
     """The column of each node: after all its predecessors.
 
     A node without predecessors is in the column before its first successor.
@@ -109,62 +111,44 @@ def _columns(
     return columns, chains
 
 
-def _neighbours(chains: Mapping[Link, Sequence[str]]) -> dict[str, tuple[list[str], list[str]]]:
-    """The left and right neighbours of each name, by its links."""
-    neighbours: dict[str, tuple[list[str], list[str]]] = {}
-    for chain in chains.values():
+def _neighbours(names: Iterable[str], chains: Iterable[Sequence[str]]) -> Neighbours:
+    neighbours: Neighbours = {name: ([], []) for name in names}
+    for chain in chains:
         for left, right in pairwise(chain):
-            neighbours.setdefault(left, ([], []))[1].append(right)
-            neighbours.setdefault(right, ([], []))[0].append(left)
+            neighbours[left][1].append(right)
+            neighbours[right][0].append(left)
     return neighbours
 
 
-def _uncross(
-    columns: list[list[str]], neighbours: Mapping[str, tuple[list[str], list[str]]]
-) -> None:
+def _uncross(columns: list[list[str]], neighbours: Neighbours) -> None:
     """Order the names of each column so that few links cross."""
     best, fewest = [list(c) for c in columns], _crossings(columns, neighbours)
     for sweep in range(_SWEEPS):
         side = sweep % 2
-        order = range(1, len(columns)) if side == 0 else range(len(columns) - 2, -1, -1)
-        for number in order:
-            neighbour_column = columns[number - 1 if side == 0 else number + 1]
-            positions = {name: float(place) for place, name in enumerate(neighbour_column)}
-            weights = {}
-            for place, name in enumerate(columns[number]):
-                near = [
-                    positions[other]
-                    for other in neighbours.get(name, ([], []))[side]
-                    if other in positions
-                ]
-                weights[name] = sum(near) / len(near) if near else float(place)
-            columns[number].sort(key=weights.__getitem__)
+        for before, column in pairwise(columns if side == 0 else columns[::-1]):
+            at = {name: float(place) for place, name in enumerate(before)}
+            weights = {
+                name: _mean([at[other] for other in neighbours[name][side]], place)
+                for place, name in enumerate(column)
+            }
+            column.sort(key=weights.__getitem__)
         crossings = _crossings(columns, neighbours)
         if crossings < fewest:
             best, fewest = [list(c) for c in columns], crossings
     columns[:] = best
 
 
-def _crossings(
-    columns: Sequence[Sequence[str]], neighbours: Mapping[str, tuple[list[str], list[str]]]
-) -> int:
+def _crossings(columns: Sequence[Sequence[str]], neighbours: Neighbours) -> int:
     count = 0
     for left, right in pairwise(columns):
         at = {name: i for i, name in enumerate(right)}
-        ends = [
-            at[other]
-            for name in left
-            for other in sorted(neighbours.get(name, ([], []))[1], key=lambda n: at.get(n, 0))
-            if other in at
-        ]
+        ends = [end for name in left for end in sorted(at[n] for n in neighbours[name][1])]
         count += sum(1 for i, a in enumerate(ends) for b in ends[i + 1 :] if b < a)
     return count
 
 
 def _rows(
-    columns: Sequence[Sequence[str]],
-    neighbours: Mapping[str, tuple[list[str], list[str]]],
-    sizes: Mapping[str, float],
+    columns: Sequence[Sequence[str]], neighbours: Neighbours, sizes: Mapping[str, float]
 ) -> dict[str, float]:
     """The vertical centre of each name: near its neighbours, below the name before it."""
     rows: dict[str, float] = {}
@@ -174,18 +158,20 @@ def _rows(
             rows[name] = below + sizes[name] / 2
             below += sizes[name] + GAP
     for pull in range(_PULLS):
-        order = columns if pull % 2 == 0 else list(reversed(columns))
-        for column in order:
-            targets = []
-            for name in column:
-                left, right = neighbours.get(name, ([], []))
-                near = [rows[n] for n in (*left, *right)]
-                targets.append(sum(near) / len(near) if near else rows[name])
+        for column in columns if pull % 2 == 0 else columns[::-1]:
+            targets = [
+                _mean([rows[n] for side in neighbours[name] for n in side], rows[name])
+                for name in column
+            ]
             distances = [(sizes[a] + sizes[b]) / 2 + GAP for a, b in pairwise(column)]
             for name, row in zip(column, _spread(targets, distances), strict=True):
                 rows[name] = row
     top = min((rows[name] - sizes[name] / 2 for name in rows), default=0.0)
     return {name: row - top for name, row in rows.items()}
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
 
 
 def _spread(targets: Sequence[float], distances: Sequence[float]) -> list[float]:

@@ -25,7 +25,7 @@ from streamhouse.operators.set_operation import SetOperation
 from streamhouse.sql.batch import closed_windows, joins_in_time
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.expressions.zones import UTC
-from streamhouse.sql.parser.windowed_rows import KEY, WINDOWED, Window
+from streamhouse.sql.parser.windowed_rows import KEY, Window
 from streamhouse.sql.plan import (
     CURRENT,
     AsOf,
@@ -128,16 +128,6 @@ class ClosedWindows:
         return replace(self, column=column, offset_ms=offset_ms, seen=seen)
 
 
-def closing_tree(tree: exp.Query, without_late: bool = False) -> exp.Query:
-    """The tree of an `expanded` query that has the windows alone that a batch closes.
-
-    `without_late`: as these were when they were closed. It reads `late_table`s.
-    """
-    closing = tree.copy()
-    closed_windows.close(closing, without_late)
-    return closing
-
-
 def expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
     """The tree of a query with views expanded, and all that a watermark closes marked.
 
@@ -159,9 +149,7 @@ def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWi
     Raises `UnsupportedSqlError` for windows of tables without a WATERMARK.
     """
     late, watermarks = list[LateRows](), dict[tuple[str, ...], BoundedQuery]()
-    kinds = [select.meta[WINDOWED] for select in closed_windows.windows(tree)]
-    queries = zip(closed_windows.late(tree), closed_windows.sessions(tree), kinds, strict=True)
-    for query, sessions, window in queries:
+    for window, query, sessions in closed_windows.late(tree):
         analyzed = analyze_tree(parsed, query, resolver)
         plan = analyzed.plan()
         tables = [scan.table for scan in plan.scans]

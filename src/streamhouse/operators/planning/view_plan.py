@@ -9,16 +9,12 @@ from sqlglot import exp
 
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.operators.operator import Operator, retraction, walk
-from streamhouse.operators.planning.closed_windows import (
-    ClosedWindows,
-    closed_plan,
-    closing_tree,
-    expanded,
-)  # fmt: skip
+from streamhouse.operators.planning.closed_windows import ClosedWindows, closed_plan, expanded
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.sink import Sink
 from streamhouse.sql.batch import total_order, window_slices
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, planned_into, query_tree
+from streamhouse.sql.batch.closed_windows import closing
 from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.functions.expression_builders import CURRENT_WATERMARK
 from streamhouse.sql.nesting_depth import limited_depth
@@ -150,12 +146,12 @@ def plan_view_into(
         if closed:
             whole = expanded(parsed, tree, resolver)
             windows = closed_plan(parsed, whole, resolver)
-            tree, resolver = closing_tree(whole), windows.tables(resolver)
+            tree, resolver = closing(whole), windows.tables(resolver)
         analyzed = _analyzed(parsed, tree, resolver)
         final, bounded = planned_into(analyzed, target, columns)
         result = tree_of(final, bounded.scans)
         if windows is not None:
-            seen = analyze_tree(parsed, closing_tree(whole, without_late=True), resolver)
+            seen = analyze_tree(parsed, closing(whole, without_late=True), resolver)
             total_order.complete(seen.tree)
             windows = windows.placed(result, planned_into(seen, target, columns)[1])
     if windows is not None and target.primary_key and not windows.column:

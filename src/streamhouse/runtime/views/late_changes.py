@@ -9,19 +9,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.duckdb_engine import (
-    BATCH_ROWS,
-    Batches,
-    Limits,
-    Scanner,
-    opened,
-    warehouse_scanner,
-)
+from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Limits, Scanner, opened
 from streamhouse.operators.planning.closed_windows import LATE
 from streamhouse.operators.trees.incremental import SourceChange
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.read.conditions import Filter, keys_filter
+from streamhouse.paimon.read.conditions import keys_filter
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
@@ -186,32 +178,25 @@ class LateChanges:
     def _new(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         if self._changed is not None:
             return batches_of(self._changed.rows)
-        return self._at(scan, self._task.end)
+        return ViewInputs(self._spec, self._task.end).scanner(self._late.query)(scan)
 
     def _old(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         change, address = self._changed, self._spec.address(scan)
         if change is not None and change.keys is None:
             return batches_of(change.rows.schema.empty_table())
-        condition, keys = None, None if change is None else change.keys
-        if address is not None and keys is not None and keys.num_rows <= _MOST_KEYS:
-            schema = address.open().arrow_schema
-            condition = keys_filter(map(schema.field, keys.column_names), keys)
         self._check_start(scan)
-        return self._at(scan, self._task.start, condition)
+        before, keys = ViewInputs(self._spec, self._task.start), change.keys if change else None
+        if address is None or keys is None or keys.num_rows > _MOST_KEYS:
+            return before.scanner(self._late.query)(scan)
+        schema = address.open().arrow_schema
+        condition = keys_filter(map(schema.field, keys.column_names), keys)
+        return before.open_table(address, scan.columns, condition)
 
     def _check_start(self, scan: BoundedScan) -> None:
         """Raise `DataLossError` if a table's rows before the batch are not known any more."""
         address = self._spec.address(scan)
         if address is not None:
             check_known(address, self._task.start["vector"][table_key(address)])
-
-    def _at(
-        self, scan: BoundedScan, offset: Offset, condition: Filter | None = None
-    ) -> tuple[pa.Schema, Batches]:
-        address = self._spec.address(scan)
-        if address is None:
-            return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
-        return ViewInputs(self._spec, offset).open_table(address, scan.columns, condition)
 
 
 def batches_of(rows: pa.Table) -> tuple[pa.Schema, Batches]:

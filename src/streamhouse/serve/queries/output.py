@@ -20,7 +20,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, ClassVar, Literal, TypeAlias
+from typing import Any, BinaryIO, ClassVar, TypeAlias
 
 import pyarrow as pa
 
@@ -126,10 +126,7 @@ def write(
     with open(target.path, "wb") as out:
         rows = _bounded(batches, target, out, written)
         stored = schema.with_metadata(dict(metadata))
-        if target.format is RowFormat.ARROW:
-            write_batches(pa.ipc.new_stream(out, stored), stored, rows)
-        else:
-            _encode(target.format, out, stored, rows, head, "zstd", written if target.cut else None)
+        _encode(target.format, out, stored, rows, head, written if target.cut else None)
     return written
 
 
@@ -142,10 +139,7 @@ def write_export(
 ) -> None:
     """Write all rows to `out`, which stays open."""
     stored = schema.with_metadata(origin.metadata)
-    if format is RowFormat.ARROW:
-        write_batches(pa.ipc.new_file(out, stored), stored, batches)
-    else:
-        _encode(format, out, stored, batches, origin.head, "snappy")
+    _encode(format, out, stored, batches, origin.head, is_export=True)
 
 
 def _encode(
@@ -154,10 +148,10 @@ def _encode(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     head: Mapping[str, Any],
-    compression: Literal["snappy", "zstd"],
     cut: WriteResult | None = None,
+    is_export: bool = False,
 ) -> None:
-    """Write JSON, CSV or Parquet; `cut`: JSON ends with whether the rows were truncated."""
+    """Write rows in a format; `cut`: JSON ends with whether the rows were truncated."""
     match format:
         case RowFormat.JSON:
             write_rows(out, head, batches)
@@ -167,8 +161,11 @@ def _encode(
             text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
             write_csv(schema, batches, text)
             text.detach()
-        case _:
-            write_parquet(out, schema, batches, compression)
+        case RowFormat.ARROW:
+            opened = pa.ipc.new_file if is_export else pa.ipc.new_stream
+            write_batches(opened(out, schema), schema, batches)
+        case RowFormat.PARQUET:
+            write_parquet(out, schema, batches, "snappy" if is_export else "zstd")
 
 
 def _bounded(

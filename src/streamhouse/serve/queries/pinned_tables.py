@@ -3,11 +3,10 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import Batches
+from streamhouse.duckdb_engine import Batches, warehouse_scanner
 from streamhouse.errors import OptionError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
@@ -172,11 +171,10 @@ class PinnedTables:
 
     def scanner(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         """The schema of a scan, and a function that reads it; a `Scanner` of `engine`."""
-        source: Any = self._source(scan)
-        columns = list(scan.columns)
-        if isinstance(source, PinnedTable):
-            return source.shown.read_schema(columns), lambda: source.read(columns)
-        return source.read_schema(columns), lambda: source.read(columns=columns)
+        if not is_data(scan):
+            return warehouse_scanner(self.warehouse)(scan)
+        pin, columns = self._pin(scan), list(scan.columns)
+        return pin.shown.read_schema(columns), lambda: pin.read(columns)
 
     def pin_all(self, scans: tuple[BoundedScan, ...]) -> None:
         """Pin all tables of a plan before any is read."""
@@ -184,11 +182,9 @@ class PinnedTables:
             if is_data(scan):
                 self.get(full_name(scan))
 
-    def _source(self, scan: BoundedScan) -> Any:
+    def _pin(self, scan: BoundedScan) -> PinnedTable:
         options, hinted = split_options(scan.options)
         as_of, name = scan.as_of or hinted, full_name(scan)
-        if not is_data(scan):
-            return self.warehouse.readable(name, as_of, options, pin=True)
         if as_of:
             return pin_table(self._with(self.warehouse.table(name), options), as_of)
         pinned_table = self.get(name)

@@ -23,17 +23,18 @@ from streamhouse.errors import (
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.output import ReadResult, RowsOrigin, RowsRequest
-from streamhouse.serve.queries.pinned_tables import PinnedTable, PinnedTables, full_name, is_data
+from streamhouse.serve.queries.pinned_tables import PinnedTables, full_name, is_data
 from streamhouse.serve.views.served_view import (
     WarehouseTables,
     hide_definition_errors,
     table_info,
     table_of,
 )
+from streamhouse.serve.views.shown_table import OneTable
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser.query_parser import parse_condition
-from streamhouse.sql.plan import CURRENT, AsOf, BoundedQuery, Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import BoundedQuery
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script
 
@@ -161,7 +162,8 @@ class RowsSource:
         self.pins = PinnedTables(warehouse, request.as_of)
         name = request.view.source
         self.pin = None if table_of(warehouse, name) is None else self.pins.get(name)
-        self._tables = _PinnedResolver(warehouse, name, self.pin)
+        info = None if self.pin is None else table_info(self.pin.table)
+        self._tables = WarehouseTables(warehouse) if info is None else OneTable(info)
         self.names = self._columns()
         self._served = request.view.visible(self.names)
 
@@ -221,6 +223,7 @@ class RowsSource:
     def _columns(self) -> tuple[str, ...]:
         if self.pin is not None:
             return self.pin.shown.names
+        assert isinstance(self._tables, WarehouseTables)
         columns = self._tables.stored_view(self._request.view.source).columns
         return tuple(column.name for column in columns)
 
@@ -272,24 +275,6 @@ class RowsSource:
                 if name not in self._served:
                     message = f"there is no column '{name}'; {nearest(name, self._served)}"
                     raise script.error_at(column, message)
-
-
-class _PinnedResolver(WarehouseTables):
-    """Name resolution in a warehouse, with one table pinned."""
-
-    def __init__(self, warehouse: Warehouse, name: str, pin: PinnedTable | None) -> None:
-        super().__init__(warehouse)
-        self._name: Name = tuple(name.split(".", 1))
-        self.pin = pin
-
-    def view(self, name: Name) -> ViewInfo | None:
-        is_pinned = self.pin is not None and name == self._name
-        return None if is_pinned else super().view(name)
-
-    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
-        if as_of or self.pin is None or name != self._name:
-            return super().table(name, as_of)
-        return table_info(self.pin.table)
 
 
 def _parsed(text: str) -> exp.Expr:

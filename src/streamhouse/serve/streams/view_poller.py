@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -232,7 +232,7 @@ class ViewPoller:
         change = feed.poll()
         seen = self._seen
         if seen is None:
-            self._emit(feed, self._commit(change), lambda: ())
+            self._emit(feed, self._commit(change))
             return False
         commit = seen.commit
         if feed.was_replaced(commit.snapshot, commit.time_ms, immediate=change is not None):
@@ -244,7 +244,7 @@ class ViewPoller:
         if change is not None:
             return self._changed(feed, change, seen)
         if feed.refresh() and not same_columns(feed.schema, seen.schema):
-            self._emit_all_rows(feed, commit)
+            self._emit(feed, commit, full=True)
         return False
 
     def _current_feed(self) -> Feed:
@@ -269,7 +269,7 @@ class ViewPoller:
         self._drop_feed()
         self._incarnation = ""
         feed = self._current_feed()
-        self._emit_all_rows(feed, self._commit(feed.poll()))
+        self._emit(feed, self._commit(feed.poll()), full=True)
 
     def _changed(self, feed: Feed, change: FeedChange, seen: PollResult) -> bool:
         """Pass on a change; returns whether there may be more changes."""
@@ -279,35 +279,25 @@ class ViewPoller:
         if commit == seen.commit and same:
             return False
         backwards = commit.snapshot <= seen.commit.snapshot
-        if backwards or not same or (change.is_whole_table and seen.commit.snapshot):
-            self._emit_all_rows(feed, commit)
-            return True
-        subject = f"snapshot {commit.snapshot} of {self._name}"
-        self._emit(
-            feed,
-            commit,
-            lambda: self._encoder.events(CHANGES, commit, change.batches, subject),
-        )
+        full = backwards or not same or (change.is_whole_table and bool(seen.commit.snapshot))
+        self._emit(feed, commit, change.batches, full)
         return True
-
-    def _emit_all_rows(self, feed: Feed, commit: StreamPosition) -> None:
-        self._emit(
-            feed,
-            commit,
-            lambda: self._encoder.state(commit, *feed.inserts(commit.snapshot)),
-            full=True,
-        )
 
     def _emit(
         self,
         feed: Feed,
         commit: StreamPosition,
-        encode: Callable[[], tuple[StreamEvent, ...]],
+        changes: Iterable[pa.RecordBatch] = (),
         full: bool = False,
     ) -> None:
+        """Pass on the changes that lead to a commit, or with `full` all rows at it."""
         events: tuple[StreamEvent, ...] | None
+        subject = f"snapshot {commit.snapshot} of {self._name}"
         try:
-            events = encode()
+            if full:
+                events = self._encoder.state(commit, *feed.inserts(commit.snapshot))
+            else:
+                events = self._encoder.events(CHANGES, commit, changes, subject)
         except TooLargeError as error:
             LOGGER.warning("%s; its subscribers must start again", error)
             events = None

@@ -125,10 +125,10 @@ class ShownTable:
         table = ".".join(map(ticked, self._info.name))
         text = f"SELECT {', '.join(map(ticked, names))} FROM {table}"
         parsed = parse_query(Query(text, TextPosition(1, 1)))
-        return analyze_tree(parsed, query_tree(parsed), _Only(self._info))
+        return analyze_tree(parsed, query_tree(parsed), OneTable(self._info))
 
 
-class _Only(Resolver):
+class OneTable(Resolver):
     """Resolves each name to one table."""
 
     def __init__(self, info: TableInfo) -> None:

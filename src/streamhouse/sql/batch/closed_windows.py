@@ -28,7 +28,6 @@ from streamhouse.sql.functions.expression_builders import (
 )
 from streamhouse.sql.parser.matched_rows import IN_TIME, MATCHED, decide
 from streamhouse.sql.parser.windowed_rows import (
-    AT,
     VERSIONS,
     WINDOWED,
     Window,
@@ -75,17 +74,18 @@ def _is_inner(select: exp.Select, queries: set[str]) -> bool:
     return False
 
 
-def close(tree: exp.Query, without_late: bool = False) -> None:
-    """Let a query have the windows alone that a batch closes.
+def closing(tree: exp.Query, without_late: bool = False) -> exp.Query:
+    """A query with the windows alone that a batch closes; it may read `late_table`s.
 
-    `without_late`: as they were when they were closed, by the tables of late rows: `late_table`.
+    `without_late`: with the windows as they were when they were closed.
     """
+    tree = tree.copy()
     for place, select in enumerate(windows(tree)):
         kind, limited = select.meta[WINDOWED].kind, select.copy()
         moment, named = _closing(select, _ALIAS)
         if kind == "SESSION":
             _combine_seen(limited, place)
-        elif AT not in select.meta:
+        elif not select.meta[WINDOWED].at:
             _limit(limited)
         # Sessions follow from their rows without the late ones already.
         subtracted = kind == VERSIONS or (without_late and kind != "SESSION")
@@ -94,6 +94,7 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
         finite = exp.and_(*(call("ISFINITE", each) for each in named))
         closed = when(finite, _closed(moment, since=kind != VERSIONS))
         select.replace(rows_of(derived(rows, _ALIAS)).where(closed))
+    return tree
 
 
 def _closing(select: exp.Select, alias: str) -> tuple[exp.Expr, list[exp.Expr]]:
@@ -101,8 +102,8 @@ def _closing(select: exp.Select, alias: str) -> tuple[exp.Expr, list[exp.Expr]]:
 
     Of TUMBLE and HOP also the start: of other kinds of windows, several may begin at one time.
     """
-    if AT in select.meta:
-        time = column_of(alias, select.meta[AT])
+    if select.meta[WINDOWED].at:
+        time = column_of(alias, select.meta[WINDOWED].at)
         return exp.Anonymous(this=WINDOWED_TIME, expressions=[time.copy()]), [time]
     start, end, time = (column_of(alias, each.alias) for each in select.selects[-3:])
     aligned = [start] if select.meta[WINDOWED].kind in ("TUMBLE", "HOP") else []
@@ -129,7 +130,7 @@ def wait_for_matches(tree: exp.Query) -> None:
                 )
             decide(select, later)
             rows = select.args["with_"].expressions[0].this
-            rows.meta.update({WINDOWED: Window(VERSIONS, 1), AT: select.meta[IN_TIME]})
+            rows.meta[WINDOWED] = Window(VERSIONS, 1, at=select.meta[IN_TIME])
 
 
 def _closed(moment: exp.Expr, since: bool = True) -> exp.Expr:
@@ -187,40 +188,31 @@ def _seen(rows: exp.Query, number: int, without: Sequence[str] = ()) -> exp.Quer
     return exp.Except(this=both, expression=entered, distinct=False)
 
 
-def sessions(tree: exp.Query) -> Iterator[exp.Query | None]:
-    """For each of the `windows`, its rows with their sessions from `SINCE` on, also open ones.
-
-    None for other windows. The columns are those of `late`, and those of the sessions.
-    """
-    for place, select in enumerate(windows(tree)):
-        if select.meta[WINDOWED].kind != "SESSION":
-            yield None
-            continue
-        rows = select.copy()
-        _combine_seen(rows, place)
-        yield _with_queries(tree, combined_sessions(rows))
-
-
 def _with_queries(tree: exp.Query, query: exp.Select) -> exp.Select:
     """A part of a tree as a query, with the WITH queries of the tree."""
     query.set("with_", with_queries(tree))
     return query
 
 
-def late(tree: exp.Query) -> Iterator[exp.Query]:
+def late(tree: exp.Query) -> Iterator[tuple[Window, exp.Query, exp.Query | None]]:
     """For each of the `windows`, a query of all columns of its rows that were closed `BEFORE`.
 
     Without those that the query around it filters out. For SESSION the query has all rows: see
-    `single_sessions`.
+    `single_sessions`. Then there is another one: these rows with their sessions from `SINCE` on,
+    also open ones; see `combined_sessions`.
     """
-    for select in windows(tree):
-        if select.meta[WINDOWED].kind == "SESSION":
-            yield _with_queries(tree, single_sessions(select))
+    for place, select in enumerate(windows(tree)):
+        window: Window = select.meta[WINDOWED]
+        if window.kind == "SESSION":
+            rows = select.copy()
+            _combine_seen(rows, place)
+            combined = _with_queries(tree, combined_sessions(rows))
+            yield window, _with_queries(tree, single_sessions(select)), combined
             continue
-        alias, terms = (_ALIAS, []) if AT in select.meta else _filters(select)
+        alias, terms = (_ALIAS, []) if window.at else _filters(select)
         closed = exp.LTE(this=_closing(select, alias)[0], expression=_variable(BEFORE))
-        rows = rows_of(derived(select.copy(), alias))
-        yield _with_queries(tree, rows.where(closed, *terms))
+        rows = rows_of(derived(select.copy(), alias)).where(closed, *terms)
+        yield window, _with_queries(tree, rows), None
 
 
 def _filters(select: exp.Select) -> tuple[str, list[exp.Expr]]:

@@ -15,7 +15,7 @@ from sqlglot.optimizer.simplify import Simplifier
 
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import cast, column_of, number
-from streamhouse.sql.parser.windowed_rows import AT, MOMENTS, VERSIONS, WINDOWED, Window
+from streamhouse.sql.parser.windowed_rows import MOMENTS, VERSIONS, WINDOWED, Window
 from streamhouse.sql.resolution.as_of_clause import JOINED_AS_OF
 from streamhouse.sql.resolution.visible_columns import visible_in
 from streamhouse.sql.select_parts import conjuncts, derived, over, rows_of, sources
@@ -64,10 +64,8 @@ def wait(tree: exp.Query) -> None:
         for element in sources(select):
             if element.alias_or_name == time.table and isinstance(element, exp.Table):
                 element.replace(_at_times(element, time, MOMENTS))
-        of_time = any(
-            each.alias_or_name == time.table and each.this.meta.get(AT) == time.name
-            for each in sources(select)
-        )
+        own = [each.this for each in sources(select) if each.alias_or_name == time.table]
+        of_time = any(WINDOWED in each.meta and each.meta[WINDOWED].at == time.name for each in own)
         if of_time and isinstance(history, exp.Table):
             since = versions.item.this.args["order"].expressions[0].this
             history.replace(_at_times(history, since, VERSIONS))
@@ -76,7 +74,7 @@ def wait(tree: exp.Query) -> None:
 def _at_times(table: exp.Table, time: exp.Expr, kind: str) -> exp.Subquery:
     """The rows of a table in windows that each have the rows of one time."""
     select = rows_of(table.copy())
-    select.meta.update({WINDOWED: Window(kind, 1), AT: time.name})
+    select.meta[WINDOWED] = Window(kind, 1, at=time.name)
     return derived(select, table.alias_or_name)
 
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 from streamhouse.sql.batch.slices import CLAUSES, NotSlicedError, Slices
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import call, cast, column_of, number, when
-from streamhouse.sql.parser.windowed_rows import FIRST, LAST, SLICE, SLICED, WINDOWED, Window
+from streamhouse.sql.parser.windowed_rows import FIRST, LAST, SLICE, WINDOWED, Window
 from streamhouse.sql.select_parts import derived, over, sources
 
 _OTHERS = ("from_", "joins", "where", "with_", "distinct", "limit", "offset")
@@ -26,8 +26,8 @@ def aggregate_slices(tree: exp.Expr, relations: Relations) -> None:
         element = _windowed(select)
         if element is not None:
             try:
-                window: Window = element.this.meta[SLICED]
-                kind = _SessionSlices if window.kind == "SESSION" else Slices
+                is_session = element.this.meta[WINDOWED].kind == "SESSION"
+                kind = _SessionSlices if is_session else Slices
                 kind(select, element).rewrite(relations)
             except NotSlicedError:
                 continue
@@ -73,6 +73,10 @@ def _grouped_windows(
                         yield select, alias, window, (named[pair[0]], named[pair[1]])
 
 
+def _is_sliced(query: exp.Expr) -> bool:
+    return WINDOWED in query.meta and query.meta[WINDOWED].sliced
+
+
 def _is_of(node: exp.Expr, alias: str) -> bool:
     return isinstance(node, exp.Column) and node.table == alias
 
@@ -80,9 +84,7 @@ def _is_of(node: exp.Expr, alias: str) -> bool:
 def _windowed(select: exp.Select) -> exp.Subquery | None:
     """The one element of FROM with rows in several windows, whose unnesting may come last."""
     found = [
-        each
-        for each in sources(select)
-        if isinstance(each, exp.Subquery) and each.this.meta.get(SLICED)
+        each for each in sources(select) if isinstance(each, exp.Subquery) and _is_sliced(each.this)
     ]
     others = {key for key, value in select.args.items() if value} - {*CLAUSES, *_OTHERS}
     if len(found) != 1 or others or not select.args.get("group"):
@@ -106,7 +108,7 @@ class _SessionSlices(Slices):
             raise NotSlicedError
         for each in self._divided:
             self._key(self._column(each.name))
-        self._gap = call("TO_MILLISECONDS", number(element.this.meta[SLICED].size))
+        self._gap = call("TO_MILLISECONDS", number(element.this.meta[WINDOWED].size))
 
     def _group_by(self, node: exp.Expr) -> None:
         if node not in self._keys:

@@ -26,13 +26,9 @@ from streamhouse.sql.select_parts import derived, rows_of
 
 WINDOWED = "windowed"
 """Key in the `meta` of a SELECT that adds the columns of windows to rows: the `Window`."""
-SLICED = "sliced"
-"""Key in the `meta` of such a SELECT: its `Window`, if slices of time may be grouped first."""
 MOMENTS, VERSIONS = "MOMENTS", "VERSIONS"
 """Kinds of windows of a SELECT that adds no columns: a row is in the moment of its time, of which
 a join as of that time reads the versions up to then."""
-AT = "at"
-"""Key in the `meta` of such a SELECT: the name of the column with the time."""
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 SLICE, WINDOWS = "window$slice", "_windows"
 """The start of a row's slice, of which the windows of HOP and CUMULATE consist; the relation of
@@ -53,7 +49,8 @@ class Window:
     """The kind of a window and its durations in milliseconds.
 
     `step` is the slide of HOP and the step of CUMULATE. `size` is the gap of SESSION. `reach` is
-    that of the rows beside windows; see `reaching`.
+    that of the rows beside windows; see `reaching`. `at` is the column with the time of `MOMENTS`
+    and `VERSIONS`, whose rows have no columns of windows.
     """
 
     kind: str
@@ -61,6 +58,13 @@ class Window:
     step: int = 0
     offset: int = 0
     reach: tuple[int, int] | None = None
+    at: str = ""
+
+    @property
+    def sliced(self) -> bool:
+        """Whether slices of time may be grouped first."""
+        overlap = self.kind in ("HOP", "CUMULATE") and self.size > self.step
+        return overlap or self.kind == "SESSION"
 
     @property
     def delay_ms(self) -> int:
@@ -163,7 +167,6 @@ def reaching(
     columns = _columns(_plus(end, -window.size), end, time, names)
     select.set("expressions", [select.selects[0], *columns])
     select.meta[WINDOWED] = replace(window, kind="REACH", reach=reach)
-    select.meta[SLICED] = None
     return select
 
 
@@ -244,14 +247,12 @@ def _sliced(
         last = _plus(start, window.size)
         condition = exp.Where(this=exp.LTE(this=end.copy(), expression=last))
     star = exp.Star(**{"except_": [exp.column(quoted(SLICE)), exp.column(quoted(_DISTANCE))]})
-    select = exp.Select(
+    return exp.Select(
         expressions=[star, *_columns(start, end, time, names)],
         from_=exp.From(this=source),
         joins=[exp.Join(this=windows, kind="CROSS")],
         where=condition,
     )
-    select.meta[SLICED] = window if window.size > window.step else None
-    return select
 
 
 def _with_slices(
@@ -293,9 +294,7 @@ def _sessions(
     end = _over("MIN", last, "CURRENT ROW AND UNBOUNDED FOLLOWING", keys, moment)
     star = exp.Star(**{"except_": [first.copy(), last.copy(), exp.column(quoted(SLICE))]})
     columns = _columns(start, _plus(end, window.size), time, names)
-    select = exp.Select(expressions=[star, *columns], from_=exp.From(this=marked))
-    select.meta[SLICED] = window
-    return select
+    return exp.Select(expressions=[star, *columns], from_=exp.From(this=marked))
 
 
 def _over(
