@@ -1,7 +1,7 @@
 """A cursor over the tokens of one statement, which parses everything that is not a query."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, Self, TypeVar
 
@@ -9,9 +9,12 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import closest
 from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.options import table_of
 from streamhouse.sql.syntax import TextPosition
 from streamhouse.sql.text import Script
 
+ADVICE: Mapping[str, Mapping[str, str]] = table_of(__package__, "unsupported_syntax.toml")
+"""Syntax that is not supported, and what to write instead, by the place of its words."""
 _T = TypeVar("_T")
 _DEPTH_CHANGE = {
     TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1
@@ -133,11 +136,16 @@ class Cursor:
             found.append(item())
         return found
 
-    def wrapped(self, item: Callable[[], _T]) -> list[_T]:
-        """Take `(a, b, …)`, each part by `item`."""
-        self.expect("(")
+    def wrapped(
+        self, item: Callable[[], _T], brackets: str = "()", empty: bool = False
+    ) -> list[_T]:
+        """Take `(a, b, …)`, each part by `item`; `empty`: there may be none."""
+        self.expect(brackets[0])
+        if empty and self.accept(brackets[1]):
+            return []
         found = self.listed(item)
-        self.expect(")")
+        if not self.accept(brackets[1]):
+            self.fail(f"expected ',' or '{brackets[1]}'")
         return found
 
     def until(self, *ends: str) -> list[Token]:
@@ -189,6 +197,12 @@ class Cursor:
             else self.script.text[token.start : token.end + 1]
         )
         raise self.script.error_in([token], f"{message}, got {got}")
+
+    def refuse(self, place: str, start: int | None = None, word: str = "") -> None:
+        """Raise for next words that are not supported at a place of `ADVICE`."""
+        for words, message in ADVICE[place].items():
+            if self.at(*words.split()):
+                self.unsupported(message.format(word), start)
 
     def unsupported(self, message: str, start: int | None = None) -> NoReturn:
         """Raise that known syntax is not supported, from `start` to the last token taken."""

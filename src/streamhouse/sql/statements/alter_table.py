@@ -31,12 +31,6 @@ from streamhouse.sql.views.statement import (
 )
 
 _ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
-_NOT_TABLES = {
-    "CATALOG": "DROP it and CREATE it again",
-    "DATABASE": "leave it out, a database has no options",
-    "VIEW": "DROP it and CREATE it again",
-}
-_PRIMARY_KEY = "a primary key cannot be changed; create another table with INSERT INTO … SELECT"
 
 
 @dataclass(frozen=True)
@@ -65,9 +59,7 @@ def parse_alter(cursor: Cursor) -> AlterTable | AlterMaterializedView | CreateMa
     """Parse the rest after ALTER."""
     if cursor.accept("MATERIALIZED"):
         return parse_alter_materialized_view(cursor)
-    if cursor.peek() in _NOT_TABLES:
-        alternative = f"only ALTER TABLE is: {_NOT_TABLES[cursor.peek()]}"
-        cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {alternative}")
+    cursor.refuse("altered")
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     name = elements.dotted_name(cursor, "the table's name")
@@ -104,23 +96,14 @@ def _changes(cursor: Cursor) -> list[SchemaChange]:
     if cursor.accept("UNSET", "TBLPROPERTIES"):
         cursor.accept("IF", "EXISTS")
         return cursor.wrapped(lambda: _reset(cursor))
-    if cursor.at("PARTITION"):
-        cursor.unsupported("changes of one PARTITION are not supported; change the table")
+    cursor.refuse("changes")
     cursor.unknown_keyword(_ACTIONS)
 
 
 def _refuse_unsupported(cursor: Cursor, action: str) -> None:
     """Raise for changes that Flink's syntax has and that are not supported here."""
-    if cursor.at("PRIMARY", "KEY") or cursor.at("CONSTRAINT") or cursor.at("UNIQUE"):
-        cursor.unsupported(_PRIMARY_KEY)
-    if cursor.at("DISTRIBUTION"):
-        alternative = "leave it out, the buckets of a table are fixed"
-        cursor.unsupported(f"{action} DISTRIBUTION is not supported; {alternative}")
-    if cursor.at("PARTITION"):
-        alternative = (
-            "leave it out, rows create their partitions" if action == "ADD" else "DELETE their rows"
-        )
-        cursor.unsupported(f"{action} PARTITION is not supported; {alternative}")
+    cursor.refuse("altered_columns", word=action)
+    cursor.refuse(action)
 
 
 def _watermark(cursor: Cursor) -> list[SchemaChange]:
@@ -156,20 +139,14 @@ def _default_of(column: _ColumnDefinition) -> list[SchemaChange]:
 
 def _columns(cursor: Cursor, action: str) -> list[_ColumnDefinition]:
     """`(c type …, …)`, or the same without parentheses."""
-    wrapped = cursor.accept("(")
-    definitions = cursor.listed(lambda: _column(cursor, action))
-    if wrapped and not cursor.accept(")"):
-        cursor.fail("expected ',' or ')'")
-    return definitions
+    take = cursor.wrapped if cursor.at("(") else cursor.listed
+    return take(lambda: _column(cursor, action))
 
 
 def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
     _refuse_unsupported(cursor, action)
     path = elements.dotted_name(cursor, "a column")
-    if cursor.at("AS") or cursor.at("METADATA"):
-        cursor.unsupported(
-            "computed columns are part of CREATE TABLE only; write the expression in the query"
-        )
+    cursor.refuse("added_column")
     cursor.accept(":")
     kind = parse_type(cursor)
     nullable: bool | None = None
@@ -185,9 +162,8 @@ def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
             default = _literal(cursor)
         elif cursor.at("FIRST") or cursor.at("AFTER"):
             position = _column_position(cursor)
-        elif cursor.at("PRIMARY", "KEY") or cursor.at("UNIQUE"):
-            cursor.unsupported(_PRIMARY_KEY)
         else:
+            cursor.refuse("altered_columns", word=action)
             cursor.fail("expected NOT NULL, COMMENT, DEFAULT, FIRST, AFTER, ',' or ')'")
     return _ColumnDefinition(path, kind, nullable, comment, default, position)
 
@@ -219,10 +195,8 @@ def _drop(cursor: Cursor) -> list[SchemaChange]:
     if_exists = False
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
         if_exists = cursor.accept("IF", "EXISTS")
-    wrapped = cursor.accept("(")
-    paths = cursor.listed(lambda: elements.dotted_name(cursor, "a column"))
-    if wrapped:
-        cursor.expect(")")
+    take = cursor.wrapped if cursor.at("(") else cursor.listed
+    paths = take(lambda: elements.dotted_name(cursor, "a column"))
     return [DropColumn(path, if_exists) for path in paths]
 
 

@@ -8,7 +8,7 @@ from streamhouse.sql.syntax import Argument, ArgumentValue, Call, Statement
 
 _NAMED = "=>"
 _WORDS: dict[str, ArgumentValue] = {"TRUE": True, "FALSE": False, "NULL": None}
-_CLOSING = {"(": ")", "[": "]"}
+_BRACKETS = {"(": "()", "[": "[]"}
 
 
 def parse_call(cursor: Cursor) -> Statement:
@@ -25,13 +25,10 @@ def parse_call(cursor: Cursor) -> Statement:
 
 
 def _arguments(cursor: Cursor) -> tuple[Argument, ...]:
-    cursor.expect("(")
     arguments: list[Argument] = []
-    while not cursor.accept(")"):
-        if arguments:
-            cursor.expect(",")
-        start = cursor.offset
-        argument = _argument(cursor)
+
+    def add() -> None:
+        start, argument = cursor.offset, _argument(cursor)
         if argument.name is None and arguments and arguments[-1].name is not None:
             raise cursor.script.error(
                 "an argument without a name must come before the named ones", start
@@ -39,6 +36,8 @@ def _arguments(cursor: Cursor) -> tuple[Argument, ...]:
         if argument.name is not None and argument.name in (given.name for given in arguments):
             raise cursor.script.error(f"argument '{argument.name}' is given twice", start)
         arguments.append(argument)
+
+    cursor.wrapped(add, empty=True)
     return tuple(arguments)
 
 
@@ -99,16 +98,10 @@ def _cast(cursor: Cursor) -> ArgumentValue:
 
 
 def _list(cursor: Cursor) -> list[ArgumentValue]:
-    close = _CLOSING.get(cursor.peek())
-    if close is None:
+    brackets = _BRACKETS.get(cursor.peek())
+    if brackets is None:
         cursor.fail("expected [ or (")
-    cursor.take()
-    values: list[ArgumentValue] = []
-    while not cursor.accept(close):
-        if values:
-            cursor.expect(",")
-        values.append(_value(cursor))
-    return values
+    return cursor.wrapped(lambda: _value(cursor), brackets, empty=True)
 
 
 def _map(cursor: Cursor) -> dict[str, str]:

@@ -36,15 +36,9 @@ def parse_create_table(cursor: Cursor, temporary: bool) -> CreateTable:
     name = elements.dotted_name(cursor, "the table's name")
     body = _Body()
     if cursor.peek() not in ("LIKE", "AS", "WITH", "COMMENT", "PARTITIONED"):
-        cursor.expect("(")
-        cursor.listed(lambda: _item(cursor, body))
-        if not cursor.accept(")"):
-            cursor.fail("expected ',' or ')'")
+        cursor.wrapped(lambda: _item(cursor, body))
     comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
-    if cursor.at("DISTRIBUTED"):
-        cursor.unsupported(
-            "DISTRIBUTED BY is not supported; use the options 'bucket', 'bucket-key'"
-        )
+    cursor.refuse("table")
     partitioned: tuple[str, ...] = ()
     partition_start = cursor.offset
     if cursor.accept("PARTITIONED", "BY"):
@@ -100,10 +94,7 @@ def _item(cursor: Cursor, body: _Body) -> None:
         _set_primary_key(cursor, body, elements.identifiers(cursor, "a key column"), start)
         _not_enforced(cursor)
         return
-    if cursor.at("FOREIGN", "KEY") or (cursor.at("CHECK") and cursor.peek(1) == "("):
-        cursor.unsupported(f"{cursor.peek()} is not supported; leave it out")
-    if cursor.at("UNIQUE") and cursor.peek(1) == "(":
-        cursor.unsupported("UNIQUE is not supported; use PRIMARY KEY … NOT ENFORCED")
+    cursor.refuse("table_elements")
     _column(cursor, body)
 
 
@@ -143,9 +134,8 @@ def _column(cursor: Cursor, body: _Body) -> None:
         elif cursor.accept("METADATA"):
             metadata = cursor.string("a metadata key") if cursor.accept("FROM") else name
             virtual = cursor.accept("VIRTUAL")
-        elif cursor.at("UNIQUE") or cursor.at("DEFAULT") or cursor.at("CHECK"):
-            cursor.unsupported(f"{cursor.peek()} on a column is not supported; leave it out")
         else:
+            cursor.refuse("column_elements")
             cursor.fail("expected NOT NULL, PRIMARY KEY NOT ENFORCED, COMMENT, ',' or ')'")
     body.columns.append(Column(name, kind, nullable, comment, metadata, virtual))
 
@@ -176,8 +166,6 @@ def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_
                 raise cursor.script.error(
                     f"{what}: there is no column '{key}'; known: {listed}", start
                 )
-        if len(set(keys)) < len(keys):
-            raise cursor.script.error(f"{what} names a column twice", start)
     if not names:
         message = "a table needs at least one column that is neither computed nor METADATA"
         raise cursor.script.error(message, cursor.offset)
