@@ -72,8 +72,7 @@ def partition_values(cursor: Cursor) -> dict[str, str]:
             )
         if cursor.peek() in ("DATE", "TIMESTAMP"):
             cursor.take()
-        token = cursor.current
-        if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
+        if not cursor.at_kind(TokenType.STRING, TokenType.NUMBER):
             cursor.fail("expected the partition's value as a 'string' or a number")
         values[name] = cursor.take().text
 

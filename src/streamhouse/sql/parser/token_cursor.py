@@ -85,6 +85,10 @@ class Cursor:
     def at(self, *words: str) -> bool:
         return all(self.peek(ahead) == word for ahead, word in enumerate(words))
 
+    def at_kind(self, *kinds: TokenType) -> bool:
+        """Whether the next token is of one of these kinds."""
+        return not self.done and self.tokens[self.index].token_type in kinds
+
     def accept(self, *words: str) -> bool:
         """Step over the words if all of them come next; return whether they did."""
         if not self.at(*words):
@@ -110,24 +114,22 @@ class Cursor:
 
     def identifier(self, what: str) -> str:
         """Take a name, quoted with ` or a plain word."""
-        token = self.current
-        if token is None or not _is_name(token):
-            self.fail(f"expected {what}")
-        return self.take().text
+        return self._text_if(not self.done and _is_name(self.tokens[self.index]), what)
 
     def string(self, what: str) -> str:
         """Take a `'string'`; returns its text."""
-        token = self.current
-        if token is None or token.token_type != TokenType.STRING:
-            self.fail(f"expected {what} as a 'string'")
-        return self.take().text
+        return self._text_if(self.at_kind(TokenType.STRING), f"{what} as a 'string'")
 
     def whole_number(self, what: str) -> int:
         """Take a number of digits only."""
-        token = self.current
-        if token is None or token.token_type != TokenType.NUMBER or not token.text.isdigit():
-            self.fail(f"expected {what} as a whole number")
-        return int(self.take().text)
+        is_whole = self.at_kind(TokenType.NUMBER) and self.peek().isdigit()
+        return int(self._text_if(is_whole, f"{what} as a whole number"))
+
+    def _text_if(self, found: bool, expected: str) -> str:
+        """The text of the next token, which must be what is expected."""
+        if not found:
+            self.fail(f"expected {expected}")
+        return self.take().text
 
     def listed(self, item: Callable[[], _T]) -> list[_T]:
         """Take `a, b, …`, each part by `item`."""

@@ -1,5 +1,6 @@
 """Parses ALTER TABLE, in Flink's and in Spark's syntax."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import TokenType
@@ -29,8 +30,6 @@ from streamhouse.sql.views.statement import (
     CreateMaterializedView,
     parse_alter_materialized_view,
 )
-
-_ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
 
 
 @dataclass(frozen=True)
@@ -74,30 +73,11 @@ def parse_alter(cursor: Cursor) -> AlterTable | AlterMaterializedView | CreateMa
 
 
 def _changes(cursor: Cursor) -> list[SchemaChange]:
-    if cursor.at("ADD", "WATERMARK", "FOR") or cursor.at("MODIFY", "WATERMARK", "FOR"):
-        return _watermark(cursor)
-    if cursor.accept("DROP", "WATERMARK"):
-        return [ResetTableOption(TIME_OPTION), ResetTableOption(EXPRESSION_OPTION)]
-    if cursor.accept("ADD"):
-        return _add(cursor)
-    if cursor.accept("DROP"):
-        return _drop(cursor)
-    if cursor.accept("RENAME"):
-        return _rename(cursor)
-    if cursor.accept("MODIFY"):
-        return _modify(cursor)
-    if cursor.accept("ALTER") or cursor.accept("CHANGE"):
-        return _alter_column(cursor)
-    if cursor.accept("SET"):
-        cursor.accept("TBLPROPERTIES")
-        return [SetTableOption(key, value) for key, value in elements.option_list(cursor).items()]
-    if cursor.accept("RESET"):
-        return cursor.wrapped(lambda: _reset(cursor))
-    if cursor.accept("UNSET", "TBLPROPERTIES"):
-        cursor.accept("IF", "EXISTS")
-        return cursor.wrapped(lambda: _reset(cursor))
+    for words, changes in _CHANGES.items():
+        if cursor.accept(*words.split()):
+            return changes(cursor)
     cursor.refuse("changes")
-    cursor.unknown_keyword(_ACTIONS)
+    cursor.unknown_keyword(tuple(dict.fromkeys(words.split()[0] for words in _CHANGES)))
 
 
 def _refuse_unsupported(cursor: Cursor, action: str) -> None:
@@ -107,8 +87,7 @@ def _refuse_unsupported(cursor: Cursor, action: str) -> None:
 
 
 def _watermark(cursor: Cursor) -> list[SchemaChange]:
-    cursor.take()
-    watermark = parse_watermark(cursor, None).watermark
+    watermark = parse_watermark(cursor).watermark
     return [
         SetTableOption(TIME_OPTION, watermark.column),
         SetTableOption(EXPRESSION_OPTION, watermark.expression),
@@ -178,14 +157,11 @@ def _column_position(cursor: Cursor) -> ColumnPosition:
 def _literal(cursor: Cursor) -> str:
     """A default value as Paimon stores it: the text of a constant."""
     sign = "-" if cursor.accept("-") else ""
-    token = cursor.current
-    plain = token is not None and token.text.upper() in ("TRUE", "FALSE")
-    typed = cursor.peek() in ("DATE", "TIMESTAMP") and cursor.peek(1) == ""
-    if typed and not sign:
+    if not sign and cursor.peek() in ("DATE", "TIMESTAMP") and cursor.peek(1) == "":
         cursor.take()
         return cursor.string("a constant")
-    kinds = (TokenType.NUMBER,) if sign else (TokenType.NUMBER, TokenType.STRING)
-    if token is None or not (token.token_type in kinds or (plain and not sign)):
+    unsigned = cursor.at_kind(TokenType.STRING) or cursor.peek() in ("TRUE", "FALSE")
+    if not (cursor.at_kind(TokenType.NUMBER) or (unsigned and not sign)):
         cursor.fail("expected a constant: a number, a 'string', TRUE or FALSE")
     return sign + cursor.take().text
 
@@ -262,5 +238,32 @@ def _alter_column(cursor: Cursor) -> list[SchemaChange]:
     return changes
 
 
-def _reset(cursor: Cursor) -> SchemaChange:
-    return ResetTableOption(cursor.string("an option's key"))
+def _set(cursor: Cursor) -> list[SchemaChange]:
+    cursor.accept("TBLPROPERTIES")
+    return [SetTableOption(key, value) for key, value in elements.option_list(cursor).items()]
+
+
+def _reset(cursor: Cursor) -> list[SchemaChange]:
+    return cursor.wrapped(lambda: ResetTableOption(cursor.string("an option's key")))
+
+
+def _unset(cursor: Cursor) -> list[SchemaChange]:
+    cursor.accept("IF", "EXISTS")
+    return _reset(cursor)
+
+
+_CHANGES: dict[str, Callable[[Cursor], list[SchemaChange]]] = {
+    "ADD WATERMARK FOR": _watermark,
+    "MODIFY WATERMARK FOR": _watermark,
+    "DROP WATERMARK": lambda _: [*map(ResetTableOption, (TIME_OPTION, EXPRESSION_OPTION))],
+    "ADD": _add,
+    "DROP": _drop,
+    "RENAME": _rename,
+    "MODIFY": _modify,
+    "ALTER": _alter_column,
+    "CHANGE": _alter_column,
+    "SET": _set,
+    "RESET": _reset,
+    "UNSET TBLPROPERTIES": _unset,
+}
+"""What parses the rest of a change, by its first words."""

@@ -53,12 +53,11 @@ def _argument(cursor: Cursor) -> Argument:
 
 
 def _value(cursor: Cursor) -> ArgumentValue:
-    token = cursor.current
-    if token is not None and token.token_type == TokenType.STRING:
+    if cursor.at_kind(TokenType.STRING):
         return cursor.take().text
     if cursor.accept("-"):
         return -_number(cursor)
-    if token is not None and token.token_type == TokenType.NUMBER:
+    if cursor.at_kind(TokenType.NUMBER):
         return _number(cursor)
     word = cursor.peek()
     if word in _WORDS:
@@ -76,8 +75,7 @@ def _value(cursor: Cursor) -> ArgumentValue:
 
 
 def _number(cursor: Cursor) -> int | float:
-    token = cursor.current
-    if token is None or token.token_type != TokenType.NUMBER:
+    if not cursor.at_kind(TokenType.NUMBER):
         cursor.fail("expected a number")
     text = cursor.take().text
     try:

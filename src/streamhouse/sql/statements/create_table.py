@@ -79,11 +79,13 @@ def _like(cursor: Cursor) -> Like:
 
 def _item(cursor: Cursor, body: _Body) -> None:
     """Parse one column, computed column, watermark or constraint."""
-    if cursor.at("WATERMARK", "FOR"):
-        body.watermark = parse_watermark(cursor, body.watermark)
+    start = cursor.offset
+    if cursor.accept("WATERMARK", "FOR"):
+        if body.watermark is not None:
+            raise cursor.script.error("a table has one WATERMARK; this is the second", start)
+        body.watermark = parse_watermark(cursor)
         return
     if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):
-        start = cursor.offset
         if cursor.accept("CONSTRAINT"):
             cursor.identifier("the constraint's name")
         if not cursor.at("PRIMARY", "KEY"):
@@ -92,7 +94,6 @@ def _item(cursor: Cursor, body: _Body) -> None:
             )
         cursor.expect("PRIMARY", "KEY")
         _set_primary_key(cursor, body, elements.identifiers(cursor, "a key column"), start)
-        _not_enforced(cursor)
         return
     cursor.refuse("table_elements")
     _column(cursor, body)
@@ -128,7 +129,6 @@ def _column(cursor: Cursor, body: _Body) -> None:
             key_start = cursor.offset
             cursor.expect("PRIMARY", "KEY")
             _set_primary_key(cursor, body, (name,), key_start)
-            _not_enforced(cursor)
         elif cursor.accept("COMMENT"):
             comment = cursor.string("a comment")
         elif cursor.accept("METADATA"):
@@ -144,9 +144,6 @@ def _set_primary_key(cursor: Cursor, body: _Body, key: tuple[str, ...], start: i
     if body.primary_key:
         raise cursor.script.error("a table has one PRIMARY KEY; this is the second", start)
     body.primary_key, body.key_start = key, start
-
-
-def _not_enforced(cursor: Cursor) -> None:
     if not cursor.accept("NOT", "ENFORCED"):
         cursor.fail("expected NOT ENFORCED after PRIMARY KEY")
 
@@ -160,12 +157,11 @@ def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_
         for key in keys:
             if key not in names:
                 listed = ", ".join(column.name for column in body.columns if column.name in names)
-                if key in body.taken():
-                    message = f"{what}: column '{key}' is not stored; known: {listed}"
-                    raise cursor.script.error(message, start)
-                raise cursor.script.error(
-                    f"{what}: there is no column '{key}'; known: {listed}", start
+                taken = key in body.taken()
+                problem = (
+                    f"column '{key}' is not stored" if taken else f"there is no column '{key}'"
                 )
+                raise cursor.script.error(f"{what}: {problem}; known: {listed}", start)
     if not names:
         message = "a table needs at least one column that is neither computed nor METADATA"
         raise cursor.script.error(message, cursor.offset)

@@ -196,8 +196,7 @@ def _use(cursor: Cursor) -> Statement:
 
 def _key(cursor: Cursor) -> str:
     """An option's key: a string, or words joined by dots and dashes."""
-    token = cursor.current
-    if token is not None and token.token_type == TokenType.STRING:
+    if cursor.at_kind(TokenType.STRING):
         return cursor.take().text
     parts: list[Token] = []
     while not cursor.done and not cursor.at("="):
@@ -216,7 +215,7 @@ def _set(cursor: Cursor) -> Statement:
         return SetOption(*cursor.place)
     key = _key(cursor)
     cursor.expect("=")
-    if cursor.current is not None and cursor.current.token_type == TokenType.STRING:
+    if cursor.at_kind(TokenType.STRING):
         value = cursor.take().text
         cursor.end()
     else:
@@ -322,7 +321,7 @@ def _insert(cursor: Cursor) -> Insert:
         cursor.take()
     target = elements.dotted_name(cursor, "the target table's name")
     options: dict[str, str] = {}
-    while cursor.current is not None and cursor.current.token_type == TokenType.HINT:
+    while cursor.at_kind(TokenType.HINT):
         hint = cursor.take()
         options |= hints.table_options(cursor.script, hint.text, hint.start)
     partition = elements.partition_values(cursor) if cursor.accept("PARTITION") else {}
