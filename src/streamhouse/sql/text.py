@@ -116,6 +116,21 @@ def ticked(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+_PLACE = ("line", "col", "start", "end")
+
+
+def place(node: exp.Expr) -> dict[str, int]:
+    """The keys of the `meta` of a node that have its place in the text."""
+    return {key: node.meta[key] for key in _PLACE if key in node.meta}
+
+
+def forget_places(tree: exp.Expr) -> None:
+    """Let no part of a tree have a place: it is of another text."""
+    for node in tree.walk():
+        for key in _PLACE:
+            node.meta.pop(key, None)
+
+
 def span(node: exp.Expr) -> tuple[int, int] | None:
     """The range (start, end exclusive) of a node's parts with a position; None if none has one."""
     positions = [part.meta for part in node.walk() if "start" in part.meta]

@@ -581,9 +581,11 @@ def test_a_lineage_keeps_no_source_and_takes_no_other(
     (statement,) = parse_script(created("def one(a: int) -> int:\n    return 1"))
     assert isinstance(statement, CreateFunction)
     function = module.define(statement.declaration)
-    from streamhouse.sql.udf.function import of_record
+    from pydantic import TypeAdapter
 
-    kept = of_record(function.record())
+    from streamhouse.sql.udf.function import PythonFunction
+
+    kept = TypeAdapter(PythonFunction).validate_python(function.record())
     assert kept == function and kept.sources is None and "return 1" not in str(function.record())
     monkeypatch.setattr(registry, "_known", {})
     assert module.compute_of(kept)(5) == 1

@@ -22,7 +22,6 @@ from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.sql.plan import Column, StreamQuery, TableInfo
-from streamhouse.sql.udf.function import of_record
 
 _KEPT_OPTIONS = (
     "connector", "scan.", "rows-per-second", "number-of-rows", "fields.", "source.", "path",
@@ -125,13 +124,11 @@ def _query(record: dict[str, Any]) -> StreamQuery:
     # Slow to import, and most runs read no definition.
     from streamhouse.connectors.json_records import from_json
 
-    functions = tuple(map(of_record, record["rows"].pop("functions")))
     query = from_json(StreamQuery, record)
     return replace(
         query,
         scan=replace(query.scan, table=declared(query.source)),
         lookups=tuple(replace(each, table=declared(each.table)) for each in query.lookups),
-        rows=replace(query.rows, functions=functions),
     )
 
 

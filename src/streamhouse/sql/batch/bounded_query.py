@@ -68,9 +68,9 @@ class _Scans:
         """The scans, with the columns that a tree reads: at least one."""
         scans, read = [], names.columns_read([tree])
         for name, scan in self.tables.items():
-            columns = [column.name for column in scan.table.columns]
-            used = tuple(column for column in columns if column in read.get(name, ()))
-            scans.append(dataclasses.replace(scan, columns=used or (columns[0],)))
+            used = names.used_columns(read, name, scan.table)
+            columns = used or (scan.table.columns[0].name,)
+            scans.append(dataclasses.replace(scan, columns=columns))
         return tuple(scans)
 
 
@@ -410,10 +410,7 @@ def _into_target(analyzed: Analyzed, target: TableInfo, columns: tuple[str, ...]
         item.unalias().replace(aggregates.widened(item.unalias()))
     items: list[exp.Expr] = []
     for column, index in targets.column_mappings(script, node, target, columns, len(output)):
-        if index is None:
-            item = targets.cast_to(exp.Null(), "STRING", column.type)
-        else:
-            made = column_of("made", output[index])
-            item = targets.converted(script, node, made, types[index], column)
+        made = None if index is None else column_of("made", output[index])
+        item = targets.converted(script, node, made, types[index or 0], column)
         items.append(exp.alias_(item, quoted(column.name)))
     return exp.Select(expressions=items, from_=exp.From(this=derived(tree, "made")))

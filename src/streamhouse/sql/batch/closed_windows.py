@@ -86,13 +86,20 @@ def closing(tree: exp.Query, without_late: bool = False) -> exp.Query:
         if kind == "SESSION":
             _combine_seen(limited, place)
         elif not select.meta[WINDOWED].at:
-            _limit(limited)
+            # Scans skip files without times of windows that the batch closes.
+            source, window = source_rows(limited), limited.meta[WINDOWED]
+            first, last = window.reach or (-window.size, -1)
+            limits = _limits(windowed_time(source), BEFORE, first, last + 2)
+            source.where(*limits, copy=False)
         # Sessions follow from their rows without the late ones already.
         subtracted = kind == VERSIONS or (without_late and kind != "SESSION")
         rows = _seen(limited, place) if subtracted else limited
         # Operators find here which columns are those of the window.
         finite = exp.and_(*(call("ISFINITE", each) for each in named))
-        closed = when(finite, _closed(moment, since=kind != VERSIONS))
+        closed: exp.Expr = exp.LTE(this=moment, expression=_variable(AFTER))
+        if kind != VERSIONS:
+            closed = exp.and_(exp.GT(this=moment.copy(), expression=_variable(BEFORE)), closed)
+        closed = when(finite, closed)
         select.replace(rows_of(derived(rows, _ALIAS)).where(closed))
     return tree
 
@@ -131,20 +138,6 @@ def wait_for_matches(tree: exp.Query) -> None:
             decide(select, later)
             rows = select.args["with_"].expressions[0].this
             rows.meta[WINDOWED] = Window(VERSIONS, 1, at=select.meta[IN_TIME])
-
-
-def _closed(moment: exp.Expr, since: bool = True) -> exp.Expr:
-    """The condition that a batch closes a moment; without `since`, this batch or one before."""
-    closed = exp.LTE(this=moment, expression=_variable(AFTER))
-    before = exp.GT(this=moment.copy(), expression=_variable(BEFORE))
-    return exp.and_(before, closed) if since else closed
-
-
-def _limit(select: exp.Select) -> None:
-    """Let scans skip files without times of windows that a batch closes."""
-    source, window = source_rows(select), select.meta[WINDOWED]
-    first, last = window.reach or (-window.size, -1)
-    source.where(*_limits(windowed_time(source), BEFORE, first, last + 2), copy=False)
 
 
 def _limits(time: exp.Expr, first: str, more: int, last: int = 1) -> Iterator[exp.Expr]:

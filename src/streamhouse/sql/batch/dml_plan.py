@@ -243,11 +243,7 @@ class _Analysis:
         """The number of the first clause that applies to a row of the join; null if none does."""
         cases = []
         for number, clause in enumerate(self._parts.clauses):
-            tests = {
-                MATCHED: [_null_test(row, False)],
-                MISSING: [_null_test(row, True)],
-                ORPHAN: [],
-            }[clause.when]
+            tests = [] if clause.when == ORPHAN else [_null_test(row, clause.when == MISSING)]
             if source_exists is not None:
                 tests.append(_null_test(source_exists, clause.when == ORPHAN))
             place = self._places.get((number, _CONDITION))

@@ -153,8 +153,7 @@ def _insert(cursor: Cursor, clause: Clause) -> None:
 
     start = cursor.offset
     columns = cursor.wrapped(column) if cursor.at("(") else []
-    if len({token.text for token in columns}) < len(columns):
-        raise cursor.script.error("a column is named twice", start)
+    elements.check_distinct(cursor, [token.text for token in columns], start)
     cursor.expect("VALUES")
     start = cursor.offset
     values = cursor.wrapped(lambda: _expression(cursor, _until(cursor, ",")))

@@ -27,17 +27,17 @@ def parse_first_cells(script: Script, base: int, rows: LiteralRows) -> exp.Value
 
     Raises `SqlError` with the position in the script, as for any query.
     """
-    columns = [[_cell(script, base, form) for form in forms] for forms in rows.columns]
+
+    def cell(form: Form) -> exp.Expr:
+        tokens = query_parser.lex(script, base + form.start, base + form.end)
+        return query_parser.parse_tokens(script, tokens, Flink.Parser._parse_disjunction)
+
+    columns = [list(map(cell, forms)) for forms in rows.columns]
     lines = (
         [cells[min(number, len(cells) - 1)].copy() for cells in columns]
         for number in range(max(map(len, columns)))
     )
     return exp.Values(expressions=[exp.Tuple(expressions=line) for line in lines])
-
-
-def _cell(script: Script, base: int, form: Form) -> exp.Expr:
-    tokens = query_parser.lex(script, base + form.start, base + form.end)
-    return query_parser.parse_tokens(script, tokens, Flink.Parser._parse_disjunction)
 
 
 def parse_rows(query: Query) -> Parsed:
@@ -74,7 +74,9 @@ def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
     for number, forms in enumerate(rows.columns):
         cells = [lines[kind][number] for kind in range(len(forms))]
         for cell, form in zip(cells, forms, strict=True):
-            if len(_literals(cell)) != len(form.literals):
+            # The columns of `ROWS` that have the literals of the cell.
+            known = {each.meta.get(VARIES) for each in cell.find_all(exp.Literal)} - {None}
+            if len(known) != len(form.literals):
                 return False
         item = _column(number, [_over_rows(cell, numbers) for cell in cells], kinds[number])
         if item is None:
@@ -85,13 +87,6 @@ def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
     select.set("order", exp.Order(expressions=[order]))
     values.replace(exp.Subquery(this=select, alias=values.args["alias"]))
     return True
-
-
-def _literals(cell: exp.Expr) -> set[str]:
-    """The columns of `ROWS` that have the literals of a cell."""
-    return {
-        literal.meta[VARIES] for literal in cell.find_all(exp.Literal) if VARIES in literal.meta
-    }
 
 
 def _number_types(values: exp.Values) -> dict[str, exp.DataType]:

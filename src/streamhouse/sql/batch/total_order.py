@@ -83,14 +83,11 @@ def _limit(query: exp.Query, always: bool) -> None:
     order = query.args.get("order")
     if (order is None and not always) or len({*map(str.lower, names)}) < len(names):
         return
-    known = {each.this.name for each in order.expressions if _is_name(each)} if order else set()
+    terms = [each.this for each in order.expressions] if order else []
+    known = {each.name for each in terms if isinstance(each, exp.Column) and not each.table}
     ends = [exp.column(quoted(name)) for name in names if name not in known]
     query.set("order", _ended(order, ends))
     query.meta[_TOTAL] = True
-
-
-def _is_name(ordered: exp.Expr) -> bool:
-    return isinstance(ordered.this, exp.Column) and not ordered.this.table
 
 
 def _windows(select: exp.Select, keys: Mapping[str, Sequence[str]]) -> None:
@@ -185,7 +182,8 @@ def _used(select: exp.Select) -> list[exp.Expr] | None:
     if group is not None:
         sets = any(group.args.get(kind) for kind in ("rollup", "cube", "grouping_sets"))
         return None if sets else list(group.expressions)
-    if any(_plain_aggregate(each, select) for each in select.find_all(exp.AggFunc)):
+    own_aggregates = (a for a in select.find_all(exp.AggFunc) if a.parent_select is select)
+    if any(each.find_ancestor(exp.Window) is None for each in own_aggregates):
         return []
     own, derived_tables = aliases(select), sources(select)
     inside = {
@@ -205,7 +203,3 @@ def _used(select: exp.Select) -> list[exp.Expr] | None:
             inner = inner.find_ancestor(exp.Select)
         found.setdefault(column.sql(), column)
     return list(found.values())
-
-
-def _plain_aggregate(node: exp.Expr, select: exp.Select) -> bool:
-    return node.find_ancestor(exp.Query) is select and node.find_ancestor(exp.Window) is None

@@ -49,15 +49,15 @@ def _with_aggregate(whole: exp.Expr, aggregate_node: exp.Expr) -> exp.Expr:
     return new
 
 
-def translated(whole: exp.Expr) -> exp.Expr:
-    """Translate an aggregate whose DuckDB form does not depend on types (see `with_flink_type`)."""
+def translated(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
+    """The DuckDB form of an aggregate; None if it depends on a type that is unknown."""
     core = _core(whole)
     if isinstance(core, exp.AnonymousAggFunc) and core.name in _BRACKETS:
         return _json(whole, core)
     if isinstance(core, exp.AnonymousAggFunc) and core.name == "PERCENTILE":
         return _percentile(whole, *core.expressions)
     name = _ORDERED.get(type(core))
-    return whole if name is None else _ordered(whole, core, name)
+    return _with_flink_type(whole, relations) if name is None else _ordered(whole, core, name)
 
 
 def _json(whole: exp.Expr, core: exp.AnonymousAggFunc) -> exp.Expr:
@@ -120,7 +120,7 @@ def _without_null_treatment(whole: exp.Expr) -> exp.Expr:
     return new
 
 
-def with_flink_type(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
+def _with_flink_type(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
     """Give SUM, AVG or COLLECT Flink's result type; other aggregates stay.
 
     None if the argument's type is unknown; a SUM then stays as it is.

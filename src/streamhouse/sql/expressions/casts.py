@@ -199,8 +199,7 @@ def _real_text(source: exp.Expr) -> exp.Expr:
 
 def _time_text(source: exp.Expr) -> exp.Expr:
     """The text of a timestamp with all digits of its fraction; DuckDB drops trailing zeros."""
-    zoned = source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
-    if zoned and timestamp_digits.declared_precision(source) is None:
+    if source.is_type(*zones.INSTANTS) and timestamp_digits.declared_precision(source) is None:
         return _zoned_text(zone_marked(cast(source, "TIMESTAMP"), LOCAL))
     return timestamp_digits.text(source) or source
 

@@ -28,6 +28,10 @@ _FAMILIES = (
 )  # fmt: skip
 
 
+_GROUPING: dict[type[exp.Expr], str] = {
+    exp.Group: "GROUP BY", exp.Window: "PARTITION BY", exp.Ordered: "ORDER BY",
+    exp.Select: "DISTINCT",
+}  # fmt: skip
 _IS_NAN = "ISNAN(value::DOUBLE)::BOOLEAN"
 
 
@@ -120,18 +124,15 @@ def _sorted(script: Script, value: exp.Expr, kind: exp.DataType) -> exp.Expr:
 def check_grouped(script: Script, node: exp.Expr) -> None:
     """Raise `UnsupportedSqlError` if a clause or an aggregate function groups or sorts maps."""
     values: list[exp.Expr] = []
-    word = node.key.upper()
+    word = _GROUPING.get(type(node), node.key.upper())
     if isinstance(node, exp.Group | exp.Distinct):
-        values, word = node.expressions, "GROUP BY" if isinstance(node, exp.Group) else word
+        values = node.expressions
     elif isinstance(node, exp.Window):
-        values, word = node.args.get("partition_by") or [], "PARTITION BY"
+        values = node.args.get("partition_by") or []
     elif isinstance(node, exp.Ordered | exp.Max | exp.Min):
         values = [node.this]
-        word = "ORDER BY" if isinstance(node, exp.Ordered) else word
-    elif isinstance(node, exp.Select) and node.args.get("distinct"):
-        values, word = node.selects, "DISTINCT"
-    elif isinstance(node, exp.SetOperation) and (
-        node.args.get("distinct") or not isinstance(node, exp.Union)
+    elif isinstance(node, exp.Intersect | exp.Except) or (
+        isinstance(node, exp.Query) and node.args.get("distinct")
     ):
         values = [item for select in branches(node) for item in select.selects]
     for value in values:

@@ -43,7 +43,7 @@ from streamhouse.sql.functions.expression_builders import (
     zone_marked,
 )
 from streamhouse.sql.functions.macros import filled
-from streamhouse.sql.text import Script
+from streamhouse.sql.text import Script, place
 
 _INTS = exp.DataType.INTEGER_TYPES
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
@@ -85,53 +85,50 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
 
     def rule(node: exp.Expr) -> exp.Expr:
         try:
-            if isinstance(node, exp.Extract):
-                return _located(times.extract(node), node)
-            if isinstance(node, exp.Floor | exp.Ceil) and node.args.get("to"):
-                return _located(times.rounded(node), node)
-            if isinstance(node, exp.Escape) and isinstance(node.this, exp.SimilarTo):
-                return _located(texts.similar(node.this, node.expression.name), node)
-            if isinstance(node, exp.SimilarTo) and not isinstance(node.parent, exp.Escape):
-                return _located(texts.similar(node), node)
-            if isinstance(node, exp.Is) and isinstance(node.expression, exp.JSON):
-                return _located(json.is_json(node.this, str(node.expression.this or "")), node)
-            if isinstance(node, exp.Add) and intervals.units(node.left):
-                return _timestamp_first(node)
-            if isinstance(node, exp.Overlaps):
-                return _located(times.overlaps(node), node)
-            if isinstance(node, exp.Bracket):
-                # Flink counts from 1, as DuckDB does.
-                node.set("offset", 1)
-            if isinstance(node, exp.HexString):
-                return _located(_bytes(node.name), node)
-            if isinstance(node, exp.Anonymous):
-                return _located(udf_conversion.with_result_type(script, node), node)
-            if isinstance(node, exp.Fetch) and node.args.get("count") is None:
-                node.set("count", number(1))
+            new = _simplified(script, node)
         except ArgumentError as failure:
             kind = UnsupportedSqlError if failure.unsupported else SqlError
             raise script.error_at(node, str(failure), kind) from None
-        return node
+        if new is not node:
+            new.meta.update(place(node))
+        return new
 
     return _rewrite(tree, rule)
 
 
-def _timestamp_first(node: exp.Add) -> exp.Expr:
-    """Swap interval + timestamp to timestamp + interval, which the other rules need."""
-    if intervals.units(node.right):
-        return node
-    return _located(exp.Add(this=node.right, expression=node.left), node)
+def _simplified(script: Script, node: exp.Expr) -> exp.Expr:
+    match node:
+        case exp.Extract():
+            return times.extract(node)
+        case exp.Floor() | exp.Ceil() if node.args.get("to"):
+            return times.rounded(node)
+        case exp.Escape(this=exp.SimilarTo()):
+            return texts.similar(node.this, node.expression.name)
+        case exp.SimilarTo() if not isinstance(node.parent, exp.Escape):
+            return texts.similar(node)
+        case exp.Is(expression=exp.JSON()):
+            return json.is_json(node.this, str(node.expression.this or ""))
+        case exp.Add() if intervals.units(node.left) and not intervals.units(node.right):
+            # The other rules need the timestamp first.
+            return exp.Add(this=node.right, expression=node.left)
+        case exp.Overlaps():
+            return times.overlaps(node)
+        case exp.Bracket():
+            # Flink counts from 1, as DuckDB does.
+            node.set("offset", 1)
+        case exp.HexString():
+            return _bytes(node.name)
+        case exp.Anonymous():
+            return udf_conversion.with_result_type(script, node)
+        case exp.Fetch() if node.args.get("count") is None:
+            node.set("count", number(1))
+    return node
 
 
 def _bytes(digits: str) -> exp.Expr:
     """The bytes of X'…'."""
     escaped = "".join(f"\\x{digits[index : index + 2]}" for index in range(0, len(digits), 2))
     return cast(exp.Literal.string(escaped), "BLOB")
-
-
-def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
-    new.meta.update({k: v for k, v in old.meta.items() if k in ("line", "col", "start", "end")})
-    return new
 
 
 def fix_current_times(tree: exp.Expr, bounded: bool, zone: str = zones.UTC) -> exp.Expr:
@@ -276,7 +273,9 @@ class _Translation:
         if isinstance(node, exp.Where | exp.Having | exp.Join):
             self._check_condition(node.args.get("on") if isinstance(node, exp.Join) else node.this)
             return node
-        return self._aggregate(node) if aggregates.is_complete(node) else node
+        if not aggregates.is_complete(node):
+            return node
+        return self._typed(node, aggregates.translated(node, self.relations), _AGGREGATE)
 
     def _is(self, node: exp.Expr, *kinds: exp.DType) -> bool:
         return self.types.of(node).this in kinds
@@ -458,12 +457,6 @@ class _Translation:
             raise self.script.error_at(
                 condition, "a condition must be BOOLEAN; compare it with a value"
             )
-
-    def _aggregate(self, node: exp.Expr) -> exp.Expr:
-        new = aggregates.translated(node)
-        if new is not node:
-            return new
-        return self._typed(node, aggregates.with_flink_type(node, self.relations), _AGGREGATE)
 
 
 def _unified(node: exp.Expr) -> list[list[exp.Expr]]:

@@ -17,11 +17,11 @@ from streamhouse.sql.functions import builtin_udfs
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import cast
 from streamhouse.sql.functions.macros import filled
+from streamhouse.sql.types import flink_type, number_digits
 from streamhouse.sql.udf import function
 
 _MOST, _LEAST_SCALE = 38, 6
-_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}
-"""Integer types and their numbers of digits in Flink."""
+_INTEGERS = ("tinyint", "smallint", "integer", "bigint", "hugeint")
 _REAL = ("float", "double", "null")
 _MOST_EXACT = 10**15
 """Integers below this are exact as DOUBLE."""
@@ -72,17 +72,15 @@ def _is_real(side: exp.Expr) -> bool:
 
 def digits(kind: DuckDBPyType) -> tuple[int, int] | None:
     """Precision and scale of an integer or decimal type; None for any other."""
-    if kind.id in _INTEGER_DIGITS:
-        return _INTEGER_DIGITS[kind.id], 0
-    if kind.id != "decimal":
+    if kind.id not in (*_INTEGERS, "decimal"):
         return None
-    sizes = {name: int(str(value)) for name, value in kind.children}
-    return sizes["precision"], sizes["scale"]
+    whole, fraction = number_digits(flink_type(kind))
+    return whole + fraction, fraction
 
 
 def _divided(node: exp.Div, kinds: list[DuckDBPyType]) -> exp.Expr | None:
     """A division of operands of these types; None for types that cannot be divided."""
-    if all(kind.id in _INTEGER_DIGITS for kind in kinds):
+    if all(kind.id in _INTEGERS for kind in kinds):
         return exp.Paren(this=exp.IntDiv(this=node.left, expression=node.right))
     one, two = (digits(kind) for kind in kinds)
     if one is None or two is None:

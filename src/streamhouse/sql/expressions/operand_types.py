@@ -6,8 +6,9 @@ one that DuckDB will give. All other expressions are bound, but only if a transl
 their type.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
@@ -33,6 +34,7 @@ _INTEGERS = [
 _INT, _BIGINT = _INTEGERS[2:]
 _EXACT = {kind.this for kind in (*_INTEGERS, _DECIMAL)}
 _TEXTS = exp.DataType.TEXT_TYPES
+_SUMMED = (exp.DType.DECIMAL, exp.DType.DOUBLE)
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Div, exp.IntDiv)
 _OF_ARGUMENT = (
     exp.Abs, exp.Alias, exp.Filter, exp.First, exp.FirstValue, exp.IgnoreNulls,
@@ -47,10 +49,6 @@ _RETURNS: dict[type[exp.Expr], exp.DataType] = {
     exp.Interval: _INTERVAL,
     exp.Null: _NULL,
 }
-_OF_ELEMENT = ("LIST_EXTRACT", "LIST_MAX", "LIST_MIN")
-_OF_ARRAY = (
-    "ARRAY_SLICE", "LIST_APPEND", "LIST_CONCAT", "LIST_FILTER", "LIST_REVERSE", "LIST_SORT",
-)  # fmt: skip
 _FIRST_PARTS = ("with_", "from_", "joins", "laterals", "where", "group")
 """The parts of a SELECT on whose types the other parts depend."""
 
@@ -70,18 +68,17 @@ def _of_duckdb(kind: DuckDBPyType) -> exp.DataType:
     if kind.id not in ("list", "map", "tuple"):
         return _parsed(str(kind))
     parts = [_of_duckdb(part) for _, part in kind.children if isinstance(part, DuckDBPyType)]
-    if kind.id == "tuple":
-        fields = [part.copy() for part in parts]
-        return exp.DataType(this=exp.DType.STRUCT, expressions=fields, nested=True)
-    return _array(*parts) if kind.id == "list" else _map(*parts)
+    nested = {"list": exp.DType.ARRAY, "map": exp.DType.MAP, "tuple": exp.DType.STRUCT}
+    return _nested(nested[kind.id], *parts)
 
 
-def _array(element: exp.DataType) -> exp.DataType:
-    return exp.DataType(this=exp.DType.ARRAY, expressions=[element.copy()], nested=True)
+def _nested(kind: exp.DType, *parts: exp.DataType) -> exp.DataType:
+    return exp.DataType(this=kind, expressions=[part.copy() for part in parts], nested=True)
 
 
-def _map(key: exp.DataType, value: exp.DataType) -> exp.DataType:
-    return exp.DataType(this=exp.DType.MAP, expressions=[key.copy(), value.copy()], nested=True)
+def _of_known(kind: exp.DType, *parts: exp.DataType) -> exp.DataType:
+    """A nested type; UNKNOWN if one of its parts is."""
+    return _nested(kind, *parts) if all(map(_is_known, parts)) else _UNKNOWN
 
 
 class OperandTypes:
@@ -130,49 +127,8 @@ class OperandTypes:
             return _RETURNS[kind]
         if isinstance(node, exp.Column):
             return self._column(node, select)
-        if isinstance(node, exp.Cast):
-            to: exp.DataType = node.to
-            return to
-        if isinstance(node, exp.Literal):
-            return _literal(node)
-        if isinstance(node, _OF_ARGUMENT):
-            return _of(node.this)
-        if isinstance(node, exp.Connector | exp.Predicate):
-            return _BOOLEAN
-        if isinstance(node, _ARITHMETIC):
-            return _arithmetic(node)
-        if isinstance(node, exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
-            return _common([_of(result) for result in results(node)])
-        if isinstance(node, exp.Lag | exp.Lead):
-            default = node.args.get("default")
-            return _of(node.this) if default is None else _common([_of(node.this), _of(default)])
-        if isinstance(node, exp.Substring):
-            return _VARCHAR if _of(node.this).is_type(*_TEXTS) else _UNKNOWN
-        if isinstance(node, exp.Sum):
-            argument = _of(node.this)
-            return argument if argument.is_type(exp.DType.DECIMAL, exp.DType.DOUBLE) else _UNKNOWN
-        return self._nested(node, select)
-
-    def _nested(self, node: exp.Expr, select: exp.Select | None) -> exp.DataType:
-        """The type of an array, a map, one of their elements, a field, or a scalar subquery."""
-        if isinstance(node, exp.Array):
-            element = _common([_of(expression) for expression in node.expressions])
-            return _array(element) if _is_known(element) else _UNKNOWN
-        if isinstance(node, exp.Map):
-            sides = [_element(_of(node.args[side])) for side in ("keys", "values")]
-            return _map(*sides) if all(map(_is_known, sides)) else _UNKNOWN
-        if isinstance(node, exp.Bracket):
-            return _element(_of(node.this))
-        if isinstance(node, exp.Dot):
-            return _field(_of(node.this), node.name)
-        if isinstance(node, exp.ArrayAgg):
-            element = _of(node.this)
-            return _array(element) if _is_known(element) else _UNKNOWN
-        if isinstance(node, exp.Anonymous):
-            return _of_call(node)
-        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
-            return _output(node.this, 0)
-        return _UNKNOWN
+        rules = (_RULES[each] for each in kind.__mro__ if each in _RULES)
+        return next(rules, _unknown)(node)
 
     def _column(self, column: exp.Column, select: exp.Select | None) -> exp.DataType:
         if not column.table:
@@ -237,6 +193,15 @@ def _of(node: exp.Expr | None) -> exp.DataType:
     return _UNKNOWN if node is None or node.type is None else node.type
 
 
+def _unknown(_: object) -> exp.DataType:
+    return _UNKNOWN
+
+
+def _common_of(*nodes: exp.Expr | None) -> exp.DataType:
+    """As `_common`, of the types of nodes; those that are None do not count."""
+    return _common([_of(node) for node in nodes if node is not None])
+
+
 def _literal(node: exp.Literal) -> exp.DataType:
     if node.is_string:
         return _VARCHAR
@@ -289,30 +254,17 @@ def _field(kind: exp.DataType, name: str) -> exp.DataType:
     return next((part for part in kinds if isinstance(part, exp.DataType)), _UNKNOWN)
 
 
-def _of_call(node: exp.Anonymous) -> exp.DataType:
-    """The type of a DuckDB function that returns a part of an argument, or its type."""
-    if node.name == "ERROR":
-        return _NULL
-    if node.name == "DATE_TRUNC":
-        time = _of(node.expressions[1])
-        return time if time.is_type(exp.DType.TIMESTAMPNTZ) else _UNKNOWN
-    argument = _of(node.expressions[0]) if node.expressions else _UNKNOWN
-    if node.name in _OF_ELEMENT:
-        return _element(argument)
-    if node.name in _OF_ARRAY:
-        return argument
-    if node.name == "LIST_PREPEND":
-        return _of(node.expressions[1])
-    if node.name == "MAP":
-        sides = [_element(_of(side)) for side in node.expressions]
-        return _map(*sides) if all(map(_is_known, sides)) else _UNKNOWN
-    if node.name == "MAP_ENTRIES" and argument.is_type(exp.DType.MAP) and argument.expressions:
-        key, value = (side.sql("duckdb") for side in argument.expressions)
-        return _parsed(f"STRUCT(key {key}, value {value})[]")
-    if node.name in ("MAP_KEYS", "MAP_VALUES") and argument.is_type(exp.DType.MAP):
-        sides = argument.expressions
-        return _array(sides[0 if node.name == "MAP_KEYS" else -1]) if sides else _UNKNOWN
-    return _UNKNOWN
+def _of_side(kind: exp.DataType, side: int) -> exp.DataType:
+    """The type of the array of a map's keys (0) or values (1)."""
+    sides = kind.expressions if kind.is_type(exp.DType.MAP) else []
+    return _nested(exp.DType.ARRAY, sides[side]) if sides else _UNKNOWN
+
+
+def _of_entries(kind: exp.DataType) -> exp.DataType:
+    if not (kind.is_type(exp.DType.MAP) and kind.expressions):
+        return _UNKNOWN
+    key, value = (side.sql("duckdb") for side in kind.expressions)
+    return _parsed(f"STRUCT(key {key}, value {value})[]")
 
 
 def _named_output(query: exp.Expr, names: Sequence[str], name: str) -> exp.DataType:
@@ -338,6 +290,48 @@ def output_types(query: exp.Expr) -> list[exp.DataType]:
     inner = query.unnest()
     count = len(inner.selects) if isinstance(inner, exp.Query) else 0
     return [_output(query, index) for index in range(count)]
+
+
+_CALLS: Mapping[str, Callable[[list[exp.DataType]], exp.DataType]] = {
+    **dict.fromkeys(("LIST_EXTRACT", "LIST_MAX", "LIST_MIN"), lambda kinds: _element(kinds[0])),
+    **dict.fromkeys(
+        ("ARRAY_SLICE", "LIST_APPEND", "LIST_CONCAT", "LIST_FILTER", "LIST_REVERSE", "LIST_SORT"),
+        lambda kinds: kinds[0],
+    ),
+    "DATE_TRUNC": lambda kinds: kinds[1] if kinds[1].is_type(exp.DType.TIMESTAMPNTZ) else _UNKNOWN,
+    "ERROR": lambda _: _NULL,
+    "LIST_PREPEND": lambda kinds: kinds[1],
+    "MAP": lambda kinds: _of_known(exp.DType.MAP, *map(_element, kinds)),
+    "MAP_ENTRIES": lambda kinds: _of_entries(kinds[0]),
+    "MAP_KEYS": lambda kinds: _of_side(kinds[0], 0),
+    "MAP_VALUES": lambda kinds: _of_side(kinds[0], -1),
+}
+"""The types of DuckDB functions that return a part of an argument, or its type, by its types."""
+_RULES: Mapping[type, Callable[[Any], exp.DataType]] = {
+    **dict.fromkeys(_OF_ARGUMENT, lambda node: _of(node.this)),
+    **dict.fromkeys((exp.Connector, exp.Predicate), lambda _: _BOOLEAN),
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    **dict.fromkeys(
+        (exp.Case, exp.Coalesce, exp.Greatest, exp.Least), lambda node: _common_of(*results(node))
+    ),
+    **dict.fromkeys(
+        (exp.Lag, exp.Lead), lambda node: _common_of(node.this, node.args.get("default"))
+    ),
+    exp.Anonymous: lambda node: _CALLS.get(node.name, _unknown)(list(map(_of, node.expressions))),
+    exp.Array: lambda node: _of_known(exp.DType.ARRAY, _common_of(*node.expressions)),
+    exp.ArrayAgg: lambda node: _of_known(exp.DType.ARRAY, _of(node.this)),
+    exp.Bracket: lambda node: _element(_of(node.this)),
+    exp.Cast: lambda node: node.to,
+    exp.Dot: lambda node: _field(_of(node.this), node.name),
+    exp.Literal: _literal,
+    exp.Map: lambda node: _of_known(
+        exp.DType.MAP, *(_element(_of(node.args[side])) for side in ("keys", "values"))
+    ),
+    exp.Subquery: lambda node: _output(node.this, 0),
+    exp.Substring: lambda node: _VARCHAR if _of(node.this).is_type(*_TEXTS) else _UNKNOWN,
+    exp.Sum: lambda node: _of(node.this) if _of(node.this).is_type(*_SUMMED) else _UNKNOWN,
+}
+"""The types of nodes from those of their parts, by the classes of the nodes."""
 
 
 def _in_lambda(node: exp.Expr) -> bool:

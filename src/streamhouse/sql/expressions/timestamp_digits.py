@@ -25,12 +25,9 @@ _CLOCK_DIGITS = 3
 """A TIME has milliseconds at most."""
 _TO_SECOND = "%Y-%m-%d %H:%M:%S"
 _UNITS = {
+    **dict.fromkeys((exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, *zones.INSTANTS), (6, ".%f")),
     exp.DType.TIMESTAMP_MS: (3, ".%g"),
-    exp.DType.TIMESTAMP: (6, ".%f"),
-    exp.DType.TIMESTAMPNTZ: (6, ".%f"),
     exp.DType.TIMESTAMP_NS: (9, ".%n"),
-    exp.DType.TIMESTAMPTZ: (6, ".%f"),
-    exp.DType.TIMESTAMPLTZ: (6, ".%f"),
 }
 _TIMES = {*_UNITS, exp.DType.TIME}
 """DuckDB's types with their fractional digits and the `strftime` pattern of these."""
@@ -110,7 +107,7 @@ def text(source: exp.Expr) -> exp.Expr | None:
 
 def iso_text(timestamp: exp.Expr) -> exp.Expr:
     """A timestamp as ISO 8601, without trailing zeros; a TIMESTAMP_LTZ ends in `Z`."""
-    zoned = timestamp.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
+    zoned = timestamp.is_type(*zones.INSTANTS)
     nanos = timestamp.is_type(exp.DType.TIMESTAMP_NS)
     plain = timestamp if nanos else cast(timestamp, "TIMESTAMP")
     fraction = ".%n" if nanos else ".%f"
@@ -150,7 +147,7 @@ def _call_precision(node: exp.Expr) -> int | None:
 def _timestamp_precision(node: exp.Expr) -> int | None:
     declared = declared_precision(node)
     kind = node.type.this if isinstance(node.type, exp.DataType) else None
-    zoned = kind in (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
+    zoned = kind in zones.INSTANTS
     return _UNITS[kind][0] if declared is None and kind in _UNITS and not zoned else declared
 
 

@@ -189,32 +189,40 @@ def check_readable(pattern: str) -> None:
             )
 
 
+def _field(field: str, width: int, before_letter: bool) -> tuple[str, Callable[[str], int]]:
+    """The regular expression of a field, and what makes a number of its text.
+
+    `before_letter`: another field follows, so that a number has a certain width.
+    """
+    if field == "half":
+        return "[AaPp][Mm]", lambda text: int(text.lower() == "pm")
+    if field == "weekday":
+        return "[A-Za-z]+", lambda _: 0
+    if field == "month" and width >= 3:
+        # There is no month 0.
+        form = _NAMES if width == 4 else "[A-Za-z]{3}"
+        return form, lambda text: _MONTHS.get(text[:3].lower(), 0)
+    if field == "fraction":
+        return rf"\d{{1,{width}}}", lambda text: int(text.ljust(9, "0")[:9])
+    convert = (lambda text: 2000 + int(text)) if field == "year" and width == 2 else int
+    if before_letter or (width >= 2 and field != "year"):
+        return rf"\d{{{width}}}", convert
+    least = 4 if field == "year" and width == 4 else 1
+    most = {"year": 4, "yday": 3}.get(field, 2)
+    return rf"\d{{{least},{max(width, most)}}}", convert
+
+
 @lru_cache(maxsize=256)
-def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]:
-    """The regular expression of a pattern, and the field and width of each of its groups."""
-    pattern_text, groups = "", []
-    every = parts(pattern)
-    for index, part in enumerate(every):
+def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[tuple[str, Callable[[str], int]], ...]]:
+    """The regular expression of a pattern, and the field of each of its groups."""
+    pattern_text, groups, every = "", [], parts(pattern)
+    for part, after in zip(every, [*every[1:], Part("", 0, "")], strict=True):
         if not part.letter:
             pattern_text += re.escape(part.text)
             continue
-        before_letter = index + 1 < len(every) and bool(every[index + 1].letter)
-        field = _READ[part.letter]
-        if field == "half":
-            pattern_text += "([AaPp][Mm])"
-        elif field == "weekday":
-            pattern_text += "([A-Za-z]+)"
-        elif field == "month" and part.width >= 3:
-            pattern_text += f"({_NAMES})" if part.width == 4 else "([A-Za-z]{3})"
-        elif field == "fraction":
-            pattern_text += rf"(\d{{1,{part.width}}})"
-        elif before_letter or (part.width >= 2 and field != "year"):
-            pattern_text += rf"(\d{{{part.width}}})"
-        else:
-            least = 4 if field == "year" and part.width == 4 else 1
-            most = {"year": 4, "yday": 3}.get(field, 2)
-            pattern_text += rf"(\d{{{least},{max(part.width, most)}}})"
-        groups.append((field, part.width))
+        form, convert = _field(_READ[part.letter], part.width, bool(after.letter))
+        pattern_text += f"({form})"
+        groups.append((_READ[part.letter], convert))
     return re.compile(pattern_text), tuple(groups)
 
 
@@ -227,22 +235,8 @@ def parsed(text: str, pattern: str) -> datetime.datetime | None:
     match = expression.fullmatch(text)
     if match is None:
         return None
-    values: dict[str, int] = {}
-    for (field, width), value in zip(groups, match.groups(), strict=True):
-        if field == "half":
-            values[field] = int(value.lower() == "pm")
-        elif field == "weekday":
-            continue
-        elif field == "month" and width >= 3:
-            if value[:3].lower() not in _MONTHS:
-                return None
-            values[field] = _MONTHS[value[:3].lower()]
-        elif field == "fraction":
-            values[field] = int(value.ljust(9, "0")[:9])
-        elif field == "year" and width == 2:
-            values[field] = 2000 + int(value)
-        else:
-            values[field] = int(value)
+    found = zip(groups, match.groups(), strict=True)
+    values = {field: convert(value) for (field, convert), value in found}
     hour = values.get("hour", values.get("hour24", 0) % 24)
     if "hour12" in values:
         hour = values["hour12"] % 12 + 12 * values.get("half", 0)

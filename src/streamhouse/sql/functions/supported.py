@@ -66,10 +66,6 @@ def _checked(name: str, least: int, most: int | None, build: Build) -> Build:
     return builder
 
 
-def _count(args: Args) -> exp.Expr:
-    return exp.Count(this=args[0] if args else exp.Star(), big_int=True)
-
-
 def _percentile(args: Args) -> exp.Expr:
     if len(args) > 2:
         return aggregate("PERCENTILE", *args)
@@ -154,7 +150,7 @@ _VALUES: Table = {
     "COALESCE": (1, None, lambda args: exp.Coalesce(this=args[0], expressions=args[1:])),
 }
 _AGGREGATES: Table = {
-    "COUNT": (0, 1, _count),
+    "COUNT": (0, 1, lambda args: exp.Count(this=args[0] if args else exp.Star(), big_int=True)),
     "MIN": (1, 1, lambda args: exp.Min(this=args[0])),
     "MAX": (1, 1, lambda args: exp.Max(this=args[0])),
     "LISTAGG": (1, 2, _list),

@@ -1,19 +1,12 @@
 """The options of time travel: the snapshot, tag or time at which a table is read."""
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from streamhouse.errors import OptionError
 from streamhouse.options import integer
 from streamhouse.sql.plan import AsOf
 
-TRAVEL_KEYS = (
-    "scan.snapshot-id",
-    "scan.tag-name",
-    "scan.version",
-    "scan.timestamp",
-    "scan.timestamp-millis",
-)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECONDS_FROM = 100_000_000_000
 """Bare numbers from here on are milliseconds; as seconds they would be after the year 5000."""
@@ -31,19 +24,7 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], AsOf]:
         return others, AsOf()
     if len(present) > 1:
         raise OptionError(f"options {' and '.join(present)} cannot be combined; set one of them")
-    key, value = present[0], options[present[0]]
-    match key:
-        case "scan.snapshot-id":
-            target = AsOf(snapshot=integer(key, value, 1))
-        case "scan.tag-name":
-            target = AsOf(tag=value)
-        case "scan.version":
-            target = AsOf(version=value)
-        case "scan.timestamp-millis":
-            target = AsOf(timestamp_ms=integer(key, value))
-        case _:
-            target = AsOf(timestamp_ms=milliseconds(key, value))
-    return others, target
+    return others, _TARGETS[present[0]](present[0], options[present[0]])
 
 
 def milliseconds(key: str, text: str) -> int:
@@ -67,3 +48,13 @@ def milliseconds(key: str, text: str) -> int:
 def epoch_ms(number: int) -> int:
     """Milliseconds of a number of seconds, or of milliseconds from `_MILLISECONDS_FROM` on."""
     return number if number >= _MILLISECONDS_FROM else number * 1000
+
+
+_TARGETS: Mapping[str, Callable[[str, str], AsOf]] = {
+    "scan.snapshot-id": lambda key, value: AsOf(snapshot=integer(key, value, 1)),
+    "scan.tag-name": lambda _, value: AsOf(tag=value),
+    "scan.version": lambda _, value: AsOf(version=value),
+    "scan.timestamp": lambda key, value: AsOf(timestamp_ms=milliseconds(key, value)),
+    "scan.timestamp-millis": lambda key, value: AsOf(timestamp_ms=integer(key, value)),
+}
+TRAVEL_KEYS = tuple(_TARGETS)

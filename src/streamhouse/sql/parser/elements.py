@@ -1,5 +1,7 @@
 """Elements that statements share: names, strings, lists of options, queries; moves a cursor."""
 
+from collections.abc import Collection
+
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -24,11 +26,9 @@ def dotted_name(cursor: Cursor, what: str) -> Name:
 
 def option_list(cursor: Cursor, offsets: dict[str, int] | None = None) -> dict[str, str]:
     """`('key' = 'value', …)`; an empty list is allowed; `offsets` gets each key's offset."""
-    cursor.expect("(")
     options: dict[str, str] = {}
-    while not cursor.accept(")"):
-        if options:
-            cursor.expect(",")
+
+    def option() -> None:
         offset = cursor.offset
         key = cursor.string("an option's key")
         if key in options:
@@ -37,19 +37,30 @@ def option_list(cursor: Cursor, offsets: dict[str, int] | None = None) -> dict[s
             offsets[key] = offset
         cursor.expect("=")
         options[key] = cursor.string(f"the value of option '{key}'")
+
+    cursor.wrapped(option, empty=True)
     return options
 
 
 def identifiers(cursor: Cursor, what: str) -> tuple[str, ...]:
-    """`(a, b, …)`."""
-    return tuple(cursor.wrapped(lambda: cursor.identifier(what)))
+    """`(a, b, …)` of columns, each once."""
+    start = cursor.offset
+    names = tuple(cursor.wrapped(lambda: cursor.identifier(what)))
+    check_distinct(cursor, names, start)
+    return names
+
+
+def check_distinct(cursor: Cursor, names: Collection[str], start: int) -> None:
+    """Raise `SqlError` for a column that a list from `start` names twice."""
+    if len(set(names)) < len(names):
+        raise cursor.script.error("a column is named twice", start)
 
 
 def partition_values(cursor: Cursor) -> dict[str, str]:
     """`(p = 'x', q = 1)`."""
     values: dict[str, str] = {}
-    cursor.expect("(")
-    while not values or cursor.accept(","):
+
+    def value() -> None:
         start = cursor.offset
         name = cursor.identifier("a partition column")
         if name in values:
@@ -61,11 +72,11 @@ def partition_values(cursor: Cursor) -> dict[str, str]:
             )
         if cursor.peek() in ("DATE", "TIMESTAMP"):
             cursor.take()
-        token = cursor.current
-        if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
+        if not cursor.at_kind(TokenType.STRING, TokenType.NUMBER):
             cursor.fail("expected the partition's value as a 'string' or a number")
         values[name] = cursor.take().text
-    cursor.expect(")")
+
+    cursor.wrapped(value)
     return values
 
 
@@ -86,23 +97,25 @@ def view_columns(cursor: Cursor, keyed: bool) -> tuple[tuple[str, ...], tuple[st
     columns: list[str] = []
     key: tuple[str, ...] = ()
     start = cursor.offset
-    if not cursor.accept("("):
+    if not cursor.at("("):
         return (), ()
-    while not (columns or key) or cursor.accept(","):
+
+    def element() -> None:
+        nonlocal key
         if keyed and cursor.accept("CONSTRAINT"):
             cursor.identifier("the constraint's name")
         if keyed and cursor.accept("PRIMARY", "KEY"):
             key = identifiers(cursor, "a key column")
             cursor.expect("NOT", "ENFORCED")
-            continue
+            return
         columns.append(cursor.identifier("a column"))
         if cursor.accept("COMMENT"):
             cursor.string("a comment")
         elif not cursor.at(",") and not cursor.at(")"):
             cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
-    cursor.expect(")")
-    if len(set(columns)) < len(columns) or len(set(key)) < len(key):
-        raise cursor.script.error("a column is named twice", start)
+
+    cursor.wrapped(element)
+    check_distinct(cursor, columns, start)
     return tuple(columns), key
 
 

@@ -12,7 +12,7 @@ from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions.expression_builders import Args, column_of, quoted
 from streamhouse.sql.parser.windowed_rows import Window, duration_error, windowed
 from streamhouse.sql.select_parts import sources
-from streamhouse.sql.text import Script
+from streamhouse.sql.text import Script, place
 
 _KINDS = ("TUMBLE", "HOP", "SESSION")
 _COLUMNS = {"START": "window$start", "END": "window$end", "ROWTIME": "window$time"}
@@ -59,11 +59,10 @@ def _rewrite(
         raise script.error_at(window, message)
     spec, time = _window(script, window), window.expressions[0]
     element = _element(script, select, window)
-    place = {key: window.meta[key] for key in ("line", "col", "start", "end")}
     columns = dict[str, exp.Column]()
     for name in _COLUMNS.values():
         columns[name] = column_of(element.alias_or_name, name)
-        columns[name].this.meta.update(place)
+        columns[name].this.meta.update(place(window))
     keys = [each for each in group.expressions if each is not window]
     if window.name == "SESSION":
         _check_keys(script, keys)
@@ -77,7 +76,7 @@ def _rewrite(
         if call is not window:
             _replace(call, columns[named[id(call)]].copy())
     rows = exp.Subquery(alias=exp.TableAlias(this=quoted(element.alias_or_name)))
-    rows.meta.update(place)
+    rows.meta.update(place(window))
     element.replace(rows)
     where = select.args.get("where") if window.name == "SESSION" else None
     if where is not None:

@@ -124,18 +124,15 @@ def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
         values = OptionValues(_LOOKUP, options)
         try:
             values.check("hint LOOKUP")
-            retry, strategy = _retry(values), _strategy(values)
+            strategy = _strategy(values)
         except OptionError as error:
             raise script.error(str(error), start, end) from None
+        retry = None
+        if "retry-predicate" in values:
+            retry = LookupRetry(values["fixed-delay"], values["max-attempts"])
         ordered = values["output-mode"] == "ordered"
         hints.append(LookupHint(values["table"], retry, strategy, ordered, start, end))
     return hints
-
-
-def _retry(values: OptionValues) -> LookupRetry | None:
-    if "retry-predicate" not in values:
-        return None
-    return LookupRetry(values["fixed-delay"], values["max-attempts"])
 
 
 def _strategy(values: OptionValues) -> str | None:

@@ -11,7 +11,7 @@ from streamhouse.sql.functions.expression_builders import ArgumentError, quoted
 from streamhouse.sql.functions.row_patterns import Program, Step
 from streamhouse.sql.parser.matched_rows import Matching, Measure
 from streamhouse.sql.parser.strict_parser import FlinkParseError
-from streamhouse.sql.parser.types import ADVICE
+from streamhouse.sql.parser.token_cursor import ADVICE
 from streamhouse.sql.parser.window_tables import WindowTablesParser
 
 _DATA = "_data"

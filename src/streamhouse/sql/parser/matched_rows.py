@@ -117,12 +117,6 @@ class _Values:
 
     def of_row(self, node: exp.Expr, variable: str) -> exp.Expr | None:
         """A condition of the rows of a variable; None if it depends on the rows matched before."""
-
-        def new(part: exp.Expr) -> exp.Expr:
-            if isinstance(part, PatternFunction) and part.name in ("PREV", "NEXT"):
-                return self._moved_value(part)[0]
-            return self._column(part) if isinstance(part, exp.Column) else part
-
         for part in node.find_all(PatternFunction, exp.AggFunc, exp.Column):
             if isinstance(part, exp.Column):
                 depends = _variable(part) not in ("", variable)
@@ -130,7 +124,7 @@ class _Values:
                 depends = part.name not in ("PREV", "NEXT") or self._nested(part) is not None
             if depends:
                 return None
-        return node.transform(new)
+        return self._over_rows(node, moved=True)
 
     def of_match(self, node: exp.Expr, running: bool, frame: str = "") -> exp.Expr:
         """An expression as an aggregate over the rows of a match.
@@ -145,7 +139,10 @@ class _Values:
                 texts: list[exp.Expr] = [exp.Literal.string(name) for name in names]
                 where = exp.Where(this=exp.In(this=variable.copy(), expressions=texts))
                 aggregate = exp.Filter(this=aggregate, expression=where)
-            return self._over(aggregate, _FRAMES[frame]) if frame else aggregate
+            if not frame:
+                return aggregate
+            keys = [*_keys(self.clauses, _ROW), _found(NUMBER)]
+            return _window(aggregate, keys, ("UNBOUNDED", "PRECEDING"), _FRAMES[frame])
 
         def new(part: exp.Expr) -> exp.Expr:
             if isinstance(part, PatternFunction) and part.name == "MATCH_NUMBER" and not running:
@@ -154,7 +151,7 @@ class _Values:
                 value, names, last, place = self._picked(part, variable)
                 return call("LIST_EXTRACT", framed(_listed(value, last), names), number(place + 1))
             if isinstance(part, exp.AggFunc):
-                return framed(self._stripped(part), self._variables(part))
+                return framed(self._over_rows(part), self._variables(part))
             return part
 
         return node.transform(new)
@@ -170,20 +167,16 @@ class _Values:
                 return variable.copy(), (), True, 0
             case "MATCH_ROWTIME":
                 value = part.expressions[0] if part.expressions else self.clauses.order[0].this
-                return self._stripped(value), (), True, 0
+                return self._over_rows(value), (), True, 0
             case "FIRST" | "LAST":
                 value, place = self._navigation(part, 0)
-                return self._stripped(value), self._variables(value), part.name == "LAST", place
+                return self._over_rows(value), self._variables(value), part.name == "LAST", place
             case "PREV" | "NEXT":
                 inner = self._nested(part)
                 last = inner is None or inner.name == "LAST"
                 place = 0 if inner is None else self._navigation(inner, 0)[1]
                 return (*self._moved_value(part), last, place)
         raise ArgumentError(f"{part.name} is not supported here; name a column of the rows")
-
-    def _over(self, aggregate: exp.Expr, end: tuple[str, str | None]) -> exp.Expr:
-        keys = [*_keys(self.clauses, _ROW), _found(NUMBER)]
-        return _window(aggregate, keys, ("UNBOUNDED", "PRECEDING"), end)
 
     def _navigation(self, node: exp.Expr, places: int) -> tuple[exp.Expr, int]:
         """The arguments of FIRST, LAST, PREV or NEXT: a value, and a number of rows."""
@@ -208,7 +201,7 @@ class _Values:
         self.ahead = max(self.ahead, places if node.name == "NEXT" else 0)
         end = (number(places), side)
         # In a RANGE of one row.
-        moved = _window(exp.Max(this=self._stripped(value)), _keys(self.clauses, _ROW), end, end)
+        moved = _window(exp.Max(this=self._over_rows(value)), _keys(self.clauses, _ROW), end, end)
         if moved not in self.moved:
             self.moved.append(moved)
         return column_of(_ROW, f"{_MOVED}{self.moved.index(moved)}"), self._variables(value)
@@ -225,11 +218,13 @@ class _Values:
         name = next(iter(found), "")
         return self.clauses.variables[name] if name else ()
 
-    def _stripped(self, node: exp.Expr) -> exp.Expr:
-        """An expression over columns of one row."""
+    def _over_rows(self, node: exp.Expr, moved: bool = False) -> exp.Expr:
+        """An expression over columns of one row; `moved`: also of those before and after it."""
 
         def new(part: exp.Expr) -> exp.Expr:
             if isinstance(part, PatternFunction):
+                if moved:
+                    return self._moved_value(part)[0]
                 raise ArgumentError(f"{part.name} cannot be in another function; write it outside")
             return self._column(part) if isinstance(part, exp.Column) else part
 

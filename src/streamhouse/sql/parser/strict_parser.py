@@ -10,8 +10,8 @@ from sqlglot import exp, parser
 from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.parser.types import ADVICE, parse_type
+from streamhouse.sql.parser.token_cursor import ADVICE, Cursor
+from streamhouse.sql.parser.types import parse_type
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import data_type
 

@@ -12,7 +12,7 @@ from streamhouse.close_matches import closest
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.functions.expression_builders import GENERATED
 from streamhouse.sql.parser.strict_parser import FlinkParseError
-from streamhouse.sql.parser.types import ADVICE
+from streamhouse.sql.parser.token_cursor import ADVICE
 from streamhouse.sql.text import Script
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()

@@ -1,7 +1,7 @@
 """A cursor over the tokens of one statement, which parses everything that is not a query."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, Self, TypeVar
 
@@ -9,9 +9,12 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import closest
 from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.options import table_of
 from streamhouse.sql.syntax import TextPosition
 from streamhouse.sql.text import Script
 
+ADVICE: Mapping[str, Mapping[str, str]] = table_of(__package__, "unsupported_syntax.toml")
+"""Syntax that is not supported, and what to write instead, by the place of its words."""
 _T = TypeVar("_T")
 _DEPTH_CHANGE = {
     TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1
@@ -82,6 +85,10 @@ class Cursor:
     def at(self, *words: str) -> bool:
         return all(self.peek(ahead) == word for ahead, word in enumerate(words))
 
+    def at_kind(self, *kinds: TokenType) -> bool:
+        """Whether the next token is of one of these kinds."""
+        return not self.done and self.tokens[self.index].token_type in kinds
+
     def accept(self, *words: str) -> bool:
         """Step over the words if all of them come next; return whether they did."""
         if not self.at(*words):
@@ -107,24 +114,22 @@ class Cursor:
 
     def identifier(self, what: str) -> str:
         """Take a name, quoted with ` or a plain word."""
-        token = self.current
-        if token is None or not _is_name(token):
-            self.fail(f"expected {what}")
-        return self.take().text
+        return self._text_if(not self.done and _is_name(self.tokens[self.index]), what)
 
     def string(self, what: str) -> str:
         """Take a `'string'`; returns its text."""
-        token = self.current
-        if token is None or token.token_type != TokenType.STRING:
-            self.fail(f"expected {what} as a 'string'")
-        return self.take().text
+        return self._text_if(self.at_kind(TokenType.STRING), f"{what} as a 'string'")
 
     def whole_number(self, what: str) -> int:
         """Take a number of digits only."""
-        token = self.current
-        if token is None or token.token_type != TokenType.NUMBER or not token.text.isdigit():
-            self.fail(f"expected {what} as a whole number")
-        return int(self.take().text)
+        is_whole = self.at_kind(TokenType.NUMBER) and self.peek().isdigit()
+        return int(self._text_if(is_whole, f"{what} as a whole number"))
+
+    def _text_if(self, found: bool, expected: str) -> str:
+        """The text of the next token, which must be what is expected."""
+        if not found:
+            self.fail(f"expected {expected}")
+        return self.take().text
 
     def listed(self, item: Callable[[], _T]) -> list[_T]:
         """Take `a, b, …`, each part by `item`."""
@@ -133,11 +138,16 @@ class Cursor:
             found.append(item())
         return found
 
-    def wrapped(self, item: Callable[[], _T]) -> list[_T]:
-        """Take `(a, b, …)`, each part by `item`."""
-        self.expect("(")
+    def wrapped(
+        self, item: Callable[[], _T], brackets: str = "()", empty: bool = False
+    ) -> list[_T]:
+        """Take `(a, b, …)`, each part by `item`; `empty`: there may be none."""
+        self.expect(brackets[0])
+        if empty and self.accept(brackets[1]):
+            return []
         found = self.listed(item)
-        self.expect(")")
+        if not self.accept(brackets[1]):
+            self.fail(f"expected ',' or '{brackets[1]}'")
         return found
 
     def until(self, *ends: str) -> list[Token]:
@@ -189,6 +199,12 @@ class Cursor:
             else self.script.text[token.start : token.end + 1]
         )
         raise self.script.error_in([token], f"{message}, got {got}")
+
+    def refuse(self, place: str, start: int | None = None, word: str = "") -> None:
+        """Raise for next words that are not supported at a place of `ADVICE`."""
+        for words, message in ADVICE[place].items():
+            if self.at(*words.split()):
+                self.unsupported(message.format(word), start)
 
     def unsupported(self, message: str, start: int | None = None) -> NoReturn:
         """Raise that known syntax is not supported, from `start` to the last token taken."""

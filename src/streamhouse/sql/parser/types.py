@@ -3,16 +3,12 @@
 The parser of queries calls it for casts, that of statements for columns.
 """
 
-from collections.abc import Mapping
-
 from sqlglot.tokenizer_core import TokenType
 
-from streamhouse.options import table_of
-from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.parser.token_cursor import ADVICE, Cursor
+from streamhouse.sql.text import ticked
 from streamhouse.types import ATOMIC
 
-ADVICE: Mapping[str, Mapping[str, str]] = table_of(__package__, "unsupported_syntax.toml")
-"""Syntax that is not supported, and what to write instead."""
 _PLAIN = {flink: flink for flink, _, _ in ATOMIC} | {"INTEGER": "INT", "REAL": "FLOAT"}
 _GREATEST = ("VARCHAR", "VARBINARY")
 """Types whose default size is the greatest; others have that of `_DEFAULTS`, or the least."""
@@ -137,9 +133,8 @@ def _nested(cursor: Cursor, word: str) -> str:
 
 def _field(cursor: Cursor) -> str:
     name = cursor.identifier("a field's name")
-    quoted = name if name.isidentifier() else f"`{name.replace('`', '``')}`"
+    quoted = name if name.isidentifier() else ticked(name)
     kind = parse_element(cursor)
-    token = cursor.current
-    if token is not None and token.token_type == TokenType.STRING:
+    if cursor.at_kind(TokenType.STRING):
         cursor.take()  # a comment, which a type cannot hold
     return f"{quoted} {kind}"

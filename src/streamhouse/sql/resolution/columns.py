@@ -15,7 +15,7 @@ from streamhouse.sql.parser import hints, query_parser
 from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo
 from streamhouse.sql.select_parts import cte_of
 from streamhouse.sql.syntax import Query
-from streamhouse.sql.text import Script, of_query
+from streamhouse.sql.text import Script, forget_places, of_query
 from streamhouse.sql.types import duck_type
 from streamhouse.sql.udf.function import Declaration
 
@@ -142,9 +142,7 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr]:
                 new = exp.Dot(this=new, expression=exp.to_identifier(field, quoted=True))
             tree = new if column is tree else tree
             column.replace(new)
-        for node in tree.walk():
-            for key in ("line", "col", "start", "end"):
-                node.meta.pop(key, None)
+        forget_places(tree)
         visible[computed.name] = tree
     return {column.name: visible[column.name] for column in info.declared}
 
@@ -200,10 +198,11 @@ def first_set(args: Mapping[str, object], allowed: Iterable[str]) -> str | None:
     return next((key for key, value in args.items() if value and key not in allowed_keys), None)
 
 
-def used_columns(trees: list[exp.Expr], relation: str, info: TableInfo) -> tuple[str, ...]:
-    """The columns of a relation that the trees read, in the table's order."""
-    used = columns_read(trees).get(relation, set())
-    return tuple(column.name for column in info.columns if column.name in used)
+def used_columns(
+    read: Mapping[str, Container[str]], relation: str, info: TableInfo
+) -> tuple[str, ...]:
+    """The columns of a relation that are read, by `columns_read`, in the table's order."""
+    return tuple(column.name for column in info.columns if column.name in read.get(relation, ()))
 
 
 def columns_read(trees: list[exp.Expr]) -> dict[str, set[str]]:

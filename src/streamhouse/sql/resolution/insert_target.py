@@ -89,9 +89,14 @@ def not_written(target: TableInfo, name: str) -> str:
 
 
 def converted(
-    script: Script, node: exp.Expr, item: exp.Expr, source: str, column: Column
+    script: Script, node: exp.Expr, item: exp.Expr | None, source: str, column: Column
 ) -> exp.Expr:
-    """A projection of Flink type `source` cast to the column's type; `SqlError` if not `fits`."""
+    """A projection of Flink type `source` cast to the column's type; `SqlError` if not `fits`.
+
+    None is a NULL.
+    """
+    if item is None:
+        return cast_to(exp.Null(), "STRING", column.type)
     if isinstance(item.unnest(), exp.Null) or fits(source, column.type):
         item = item.copy()
         aggregates.widen(aggregate(item))

@@ -3,6 +3,7 @@
 So a stream over a view reads the view's table, and the rules for subqueries also apply to views.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -13,9 +14,8 @@ from streamhouse.sql.resolution import as_of_clause, versions
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.syntax import Query, TextPosition
-from streamhouse.sql.text import Script
+from streamhouse.sql.text import Script, place
 
-_POSITION_KEYS = ("start", "end", "line", "col")
 _MOVED_ARGS = ("joins", "laterals", "pivots", "sample")
 
 
@@ -71,7 +71,7 @@ class _Views:
         version = table.args.get("version")
         if version is not None and not isinstance(version.args.get("expression"), exp.Column):
             raise as_of_clause.not_as_of(self.script, table, table.name)
-        position = {key: table.this.meta[key] for key in _POSITION_KEYS if key in table.this.meta}
+        position = place(table.this)
         inner = self.inlined(_body(view, position), (*enclosing, view.name))
         _pass_options(self.script, table, inner)
         alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
@@ -84,7 +84,7 @@ class _Views:
         return new
 
 
-def _body(view: ViewInfo, position: dict[str, object]) -> exp.Expr:
+def _body(view: ViewInfo, position: Mapping[str, int]) -> exp.Expr:
     """The view's tree; all nodes get `position`, and tables the view's catalog."""
     query = Query(view.query, TextPosition(1, 1), functions=view.functions)
     body = names.parse_query(query).tree

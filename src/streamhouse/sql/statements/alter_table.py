@@ -1,5 +1,6 @@
 """Parses ALTER TABLE, in Flink's and in Spark's syntax."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import TokenType
@@ -30,14 +31,6 @@ from streamhouse.sql.views.statement import (
     parse_alter_materialized_view,
 )
 
-_ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
-_NOT_TABLES = {
-    "CATALOG": "DROP it and CREATE it again",
-    "DATABASE": "leave it out, a database has no options",
-    "VIEW": "DROP it and CREATE it again",
-}
-_PRIMARY_KEY = "a primary key cannot be changed; create another table with INSERT INTO … SELECT"
-
 
 @dataclass(frozen=True)
 class AlterTable(Statement):
@@ -65,9 +58,7 @@ def parse_alter(cursor: Cursor) -> AlterTable | AlterMaterializedView | CreateMa
     """Parse the rest after ALTER."""
     if cursor.accept("MATERIALIZED"):
         return parse_alter_materialized_view(cursor)
-    if cursor.peek() in _NOT_TABLES:
-        alternative = f"only ALTER TABLE is: {_NOT_TABLES[cursor.peek()]}"
-        cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {alternative}")
+    cursor.refuse("altered")
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     name = elements.dotted_name(cursor, "the table's name")
@@ -82,50 +73,21 @@ def parse_alter(cursor: Cursor) -> AlterTable | AlterMaterializedView | CreateMa
 
 
 def _changes(cursor: Cursor) -> list[SchemaChange]:
-    if cursor.at("ADD", "WATERMARK", "FOR") or cursor.at("MODIFY", "WATERMARK", "FOR"):
-        return _watermark(cursor)
-    if cursor.accept("DROP", "WATERMARK"):
-        return [ResetTableOption(TIME_OPTION), ResetTableOption(EXPRESSION_OPTION)]
-    if cursor.accept("ADD"):
-        return _add(cursor)
-    if cursor.accept("DROP"):
-        return _drop(cursor)
-    if cursor.accept("RENAME"):
-        return _rename(cursor)
-    if cursor.accept("MODIFY"):
-        return _modify(cursor)
-    if cursor.accept("ALTER") or cursor.accept("CHANGE"):
-        return _alter_column(cursor)
-    if cursor.accept("SET"):
-        cursor.accept("TBLPROPERTIES")
-        return [SetTableOption(key, value) for key, value in elements.option_list(cursor).items()]
-    if cursor.accept("RESET"):
-        return cursor.wrapped(lambda: _reset(cursor))
-    if cursor.accept("UNSET", "TBLPROPERTIES"):
-        cursor.accept("IF", "EXISTS")
-        return cursor.wrapped(lambda: _reset(cursor))
-    if cursor.at("PARTITION"):
-        cursor.unsupported("changes of one PARTITION are not supported; change the table")
-    cursor.unknown_keyword(_ACTIONS)
+    for words, changes in _CHANGES.items():
+        if cursor.accept(*words.split()):
+            return changes(cursor)
+    cursor.refuse("changes")
+    cursor.unknown_keyword(tuple(dict.fromkeys(words.split()[0] for words in _CHANGES)))
 
 
 def _refuse_unsupported(cursor: Cursor, action: str) -> None:
     """Raise for changes that Flink's syntax has and that are not supported here."""
-    if cursor.at("PRIMARY", "KEY") or cursor.at("CONSTRAINT") or cursor.at("UNIQUE"):
-        cursor.unsupported(_PRIMARY_KEY)
-    if cursor.at("DISTRIBUTION"):
-        alternative = "leave it out, the buckets of a table are fixed"
-        cursor.unsupported(f"{action} DISTRIBUTION is not supported; {alternative}")
-    if cursor.at("PARTITION"):
-        alternative = (
-            "leave it out, rows create their partitions" if action == "ADD" else "DELETE their rows"
-        )
-        cursor.unsupported(f"{action} PARTITION is not supported; {alternative}")
+    cursor.refuse("altered_columns", word=action)
+    cursor.refuse(action)
 
 
 def _watermark(cursor: Cursor) -> list[SchemaChange]:
-    cursor.take()
-    watermark = parse_watermark(cursor, None).watermark
+    watermark = parse_watermark(cursor).watermark
     return [
         SetTableOption(TIME_OPTION, watermark.column),
         SetTableOption(EXPRESSION_OPTION, watermark.expression),
@@ -156,20 +118,14 @@ def _default_of(column: _ColumnDefinition) -> list[SchemaChange]:
 
 def _columns(cursor: Cursor, action: str) -> list[_ColumnDefinition]:
     """`(c type …, …)`, or the same without parentheses."""
-    wrapped = cursor.accept("(")
-    definitions = cursor.listed(lambda: _column(cursor, action))
-    if wrapped and not cursor.accept(")"):
-        cursor.fail("expected ',' or ')'")
-    return definitions
+    take = cursor.wrapped if cursor.at("(") else cursor.listed
+    return take(lambda: _column(cursor, action))
 
 
 def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
     _refuse_unsupported(cursor, action)
     path = elements.dotted_name(cursor, "a column")
-    if cursor.at("AS") or cursor.at("METADATA"):
-        cursor.unsupported(
-            "computed columns are part of CREATE TABLE only; write the expression in the query"
-        )
+    cursor.refuse("added_column")
     cursor.accept(":")
     kind = parse_type(cursor)
     nullable: bool | None = None
@@ -185,9 +141,8 @@ def _column(cursor: Cursor, action: str) -> _ColumnDefinition:
             default = _literal(cursor)
         elif cursor.at("FIRST") or cursor.at("AFTER"):
             position = _column_position(cursor)
-        elif cursor.at("PRIMARY", "KEY") or cursor.at("UNIQUE"):
-            cursor.unsupported(_PRIMARY_KEY)
         else:
+            cursor.refuse("altered_columns", word=action)
             cursor.fail("expected NOT NULL, COMMENT, DEFAULT, FIRST, AFTER, ',' or ')'")
     return _ColumnDefinition(path, kind, nullable, comment, default, position)
 
@@ -202,14 +157,11 @@ def _column_position(cursor: Cursor) -> ColumnPosition:
 def _literal(cursor: Cursor) -> str:
     """A default value as Paimon stores it: the text of a constant."""
     sign = "-" if cursor.accept("-") else ""
-    token = cursor.current
-    plain = token is not None and token.text.upper() in ("TRUE", "FALSE")
-    typed = cursor.peek() in ("DATE", "TIMESTAMP") and cursor.peek(1) == ""
-    if typed and not sign:
+    if not sign and cursor.peek() in ("DATE", "TIMESTAMP") and cursor.peek(1) == "":
         cursor.take()
         return cursor.string("a constant")
-    kinds = (TokenType.NUMBER,) if sign else (TokenType.NUMBER, TokenType.STRING)
-    if token is None or not (token.token_type in kinds or (plain and not sign)):
+    unsigned = cursor.at_kind(TokenType.STRING) or cursor.peek() in ("TRUE", "FALSE")
+    if not (cursor.at_kind(TokenType.NUMBER) or (unsigned and not sign)):
         cursor.fail("expected a constant: a number, a 'string', TRUE or FALSE")
     return sign + cursor.take().text
 
@@ -219,10 +171,8 @@ def _drop(cursor: Cursor) -> list[SchemaChange]:
     if_exists = False
     if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
         if_exists = cursor.accept("IF", "EXISTS")
-    wrapped = cursor.accept("(")
-    paths = cursor.listed(lambda: elements.dotted_name(cursor, "a column"))
-    if wrapped:
-        cursor.expect(")")
+    take = cursor.wrapped if cursor.at("(") else cursor.listed
+    paths = take(lambda: elements.dotted_name(cursor, "a column"))
     return [DropColumn(path, if_exists) for path in paths]
 
 
@@ -288,5 +238,32 @@ def _alter_column(cursor: Cursor) -> list[SchemaChange]:
     return changes
 
 
-def _reset(cursor: Cursor) -> SchemaChange:
-    return ResetTableOption(cursor.string("an option's key"))
+def _set(cursor: Cursor) -> list[SchemaChange]:
+    cursor.accept("TBLPROPERTIES")
+    return [SetTableOption(key, value) for key, value in elements.option_list(cursor).items()]
+
+
+def _reset(cursor: Cursor) -> list[SchemaChange]:
+    return cursor.wrapped(lambda: ResetTableOption(cursor.string("an option's key")))
+
+
+def _unset(cursor: Cursor) -> list[SchemaChange]:
+    cursor.accept("IF", "EXISTS")
+    return _reset(cursor)
+
+
+_CHANGES: dict[str, Callable[[Cursor], list[SchemaChange]]] = {
+    "ADD WATERMARK FOR": _watermark,
+    "MODIFY WATERMARK FOR": _watermark,
+    "DROP WATERMARK": lambda _: [*map(ResetTableOption, (TIME_OPTION, EXPRESSION_OPTION))],
+    "ADD": _add,
+    "DROP": _drop,
+    "RENAME": _rename,
+    "MODIFY": _modify,
+    "ALTER": _alter_column,
+    "CHANGE": _alter_column,
+    "SET": _set,
+    "RESET": _reset,
+    "UNSET TBLPROPERTIES": _unset,
+}
+"""What parses the rest of a change, by its first words."""

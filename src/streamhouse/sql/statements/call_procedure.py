@@ -8,7 +8,7 @@ from streamhouse.sql.syntax import Argument, ArgumentValue, Call, Statement
 
 _NAMED = "=>"
 _WORDS: dict[str, ArgumentValue] = {"TRUE": True, "FALSE": False, "NULL": None}
-_CLOSING = {"(": ")", "[": "]"}
+_BRACKETS = {"(": "()", "[": "[]"}
 
 
 def parse_call(cursor: Cursor) -> Statement:
@@ -25,13 +25,10 @@ def parse_call(cursor: Cursor) -> Statement:
 
 
 def _arguments(cursor: Cursor) -> tuple[Argument, ...]:
-    cursor.expect("(")
     arguments: list[Argument] = []
-    while not cursor.accept(")"):
-        if arguments:
-            cursor.expect(",")
-        start = cursor.offset
-        argument = _argument(cursor)
+
+    def add() -> None:
+        start, argument = cursor.offset, _argument(cursor)
         if argument.name is None and arguments and arguments[-1].name is not None:
             raise cursor.script.error(
                 "an argument without a name must come before the named ones", start
@@ -39,6 +36,8 @@ def _arguments(cursor: Cursor) -> tuple[Argument, ...]:
         if argument.name is not None and argument.name in (given.name for given in arguments):
             raise cursor.script.error(f"argument '{argument.name}' is given twice", start)
         arguments.append(argument)
+
+    cursor.wrapped(add, empty=True)
     return tuple(arguments)
 
 
@@ -54,12 +53,11 @@ def _argument(cursor: Cursor) -> Argument:
 
 
 def _value(cursor: Cursor) -> ArgumentValue:
-    token = cursor.current
-    if token is not None and token.token_type == TokenType.STRING:
+    if cursor.at_kind(TokenType.STRING):
         return cursor.take().text
     if cursor.accept("-"):
         return -_number(cursor)
-    if token is not None and token.token_type == TokenType.NUMBER:
+    if cursor.at_kind(TokenType.NUMBER):
         return _number(cursor)
     word = cursor.peek()
     if word in _WORDS:
@@ -77,8 +75,7 @@ def _value(cursor: Cursor) -> ArgumentValue:
 
 
 def _number(cursor: Cursor) -> int | float:
-    token = cursor.current
-    if token is None or token.token_type != TokenType.NUMBER:
+    if not cursor.at_kind(TokenType.NUMBER):
         cursor.fail("expected a number")
     text = cursor.take().text
     try:
@@ -99,16 +96,10 @@ def _cast(cursor: Cursor) -> ArgumentValue:
 
 
 def _list(cursor: Cursor) -> list[ArgumentValue]:
-    close = _CLOSING.get(cursor.peek())
-    if close is None:
+    brackets = _BRACKETS.get(cursor.peek())
+    if brackets is None:
         cursor.fail("expected [ or (")
-    cursor.take()
-    values: list[ArgumentValue] = []
-    while not cursor.accept(close):
-        if values:
-            cursor.expect(",")
-        values.append(_value(cursor))
-    return values
+    return cursor.wrapped(lambda: _value(cursor), brackets, empty=True)
 
 
 def _map(cursor: Cursor) -> dict[str, str]:

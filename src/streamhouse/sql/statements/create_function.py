@@ -12,19 +12,13 @@ from streamhouse.close_matches import nearest
 from streamhouse.sql.functions import supported
 from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.dialect import Flink
-from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.parser.token_cursor import ADVICE, Cursor
 from streamhouse.sql.syntax import CreateFunction, Drop, Statement
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.function import Declaration, Declarations
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-_JVM = (
-    "functions in Java or Scala are not supported; write it in Python: CREATE TEMPORARY FUNCTION f "
-    "AS 'module.function' LANGUAGE PYTHON"
-)
-_JAR = "USING JAR is not supported, functions are written in Python; leave it out"
-_OPTIONS = "options of a function are not supported; leave out WITH (…)"
 
 
 def parse_create_function(cursor: Cursor, temporary: bool, start: int) -> CreateFunction:
@@ -42,17 +36,12 @@ def parse_create_function(cursor: Cursor, temporary: bool, start: int) -> Create
     target = cursor.string("the function, as 'module.function',")
     written = cursor.previous
     if not cursor.accept("LANGUAGE"):
-        if cursor.at("USING"):
-            cursor.unsupported(_JAR)
+        cursor.refuse("language")
         cursor.index = len(cursor.tokens)
-        cursor.unsupported(_JVM, start)
-    if cursor.peek() in ("JAVA", "SCALA"):
-        cursor.unsupported(_JVM)
+        cursor.unsupported(ADVICE["language"]["JAVA"], start)
+    cursor.refuse("language")
     cursor.one_of("PYTHON")
-    if cursor.at("USING"):
-        cursor.unsupported(_JAR)
-    if cursor.at("WITH"):
-        cursor.unsupported(_OPTIONS)
+    cursor.refuse("function")
     cursor.end()
     if not _TARGET.fullmatch(target):
         message = f"'{target}' is not the path of a function; write 'module.function'"

@@ -36,15 +36,9 @@ def parse_create_table(cursor: Cursor, temporary: bool) -> CreateTable:
     name = elements.dotted_name(cursor, "the table's name")
     body = _Body()
     if cursor.peek() not in ("LIKE", "AS", "WITH", "COMMENT", "PARTITIONED"):
-        cursor.expect("(")
-        cursor.listed(lambda: _item(cursor, body))
-        if not cursor.accept(")"):
-            cursor.fail("expected ',' or ')'")
+        cursor.wrapped(lambda: _item(cursor, body))
     comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
-    if cursor.at("DISTRIBUTED"):
-        cursor.unsupported(
-            "DISTRIBUTED BY is not supported; use the options 'bucket', 'bucket-key'"
-        )
+    cursor.refuse("table")
     partitioned: tuple[str, ...] = ()
     partition_start = cursor.offset
     if cursor.accept("PARTITIONED", "BY"):
@@ -85,11 +79,13 @@ def _like(cursor: Cursor) -> Like:
 
 def _item(cursor: Cursor, body: _Body) -> None:
     """Parse one column, computed column, watermark or constraint."""
-    if cursor.at("WATERMARK", "FOR"):
-        body.watermark = parse_watermark(cursor, body.watermark)
+    start = cursor.offset
+    if cursor.accept("WATERMARK", "FOR"):
+        if body.watermark is not None:
+            raise cursor.script.error("a table has one WATERMARK; this is the second", start)
+        body.watermark = parse_watermark(cursor)
         return
     if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):
-        start = cursor.offset
         if cursor.accept("CONSTRAINT"):
             cursor.identifier("the constraint's name")
         if not cursor.at("PRIMARY", "KEY"):
@@ -98,12 +94,8 @@ def _item(cursor: Cursor, body: _Body) -> None:
             )
         cursor.expect("PRIMARY", "KEY")
         _set_primary_key(cursor, body, elements.identifiers(cursor, "a key column"), start)
-        _not_enforced(cursor)
         return
-    if cursor.at("FOREIGN", "KEY") or (cursor.at("CHECK") and cursor.peek(1) == "("):
-        cursor.unsupported(f"{cursor.peek()} is not supported; leave it out")
-    if cursor.at("UNIQUE") and cursor.peek(1) == "(":
-        cursor.unsupported("UNIQUE is not supported; use PRIMARY KEY … NOT ENFORCED")
+    cursor.refuse("table_elements")
     _column(cursor, body)
 
 
@@ -137,15 +129,13 @@ def _column(cursor: Cursor, body: _Body) -> None:
             key_start = cursor.offset
             cursor.expect("PRIMARY", "KEY")
             _set_primary_key(cursor, body, (name,), key_start)
-            _not_enforced(cursor)
         elif cursor.accept("COMMENT"):
             comment = cursor.string("a comment")
         elif cursor.accept("METADATA"):
             metadata = cursor.string("a metadata key") if cursor.accept("FROM") else name
             virtual = cursor.accept("VIRTUAL")
-        elif cursor.at("UNIQUE") or cursor.at("DEFAULT") or cursor.at("CHECK"):
-            cursor.unsupported(f"{cursor.peek()} on a column is not supported; leave it out")
         else:
+            cursor.refuse("column_elements")
             cursor.fail("expected NOT NULL, PRIMARY KEY NOT ENFORCED, COMMENT, ',' or ')'")
     body.columns.append(Column(name, kind, nullable, comment, metadata, virtual))
 
@@ -154,9 +144,6 @@ def _set_primary_key(cursor: Cursor, body: _Body, key: tuple[str, ...], start: i
     if body.primary_key:
         raise cursor.script.error("a table has one PRIMARY KEY; this is the second", start)
     body.primary_key, body.key_start = key, start
-
-
-def _not_enforced(cursor: Cursor) -> None:
     if not cursor.accept("NOT", "ENFORCED"):
         cursor.fail("expected NOT ENFORCED after PRIMARY KEY")
 
@@ -170,14 +157,11 @@ def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_
         for key in keys:
             if key not in names:
                 listed = ", ".join(column.name for column in body.columns if column.name in names)
-                if key in body.taken():
-                    message = f"{what}: column '{key}' is not stored; known: {listed}"
-                    raise cursor.script.error(message, start)
-                raise cursor.script.error(
-                    f"{what}: there is no column '{key}'; known: {listed}", start
+                taken = key in body.taken()
+                problem = (
+                    f"column '{key}' is not stored" if taken else f"there is no column '{key}'"
                 )
-        if len(set(keys)) < len(keys):
-            raise cursor.script.error(f"{what} names a column twice", start)
+                raise cursor.script.error(f"{what}: {problem}; known: {listed}", start)
     if not names:
         message = "a table needs at least one column that is neither computed nor METADATA"
         raise cursor.script.error(message, cursor.offset)

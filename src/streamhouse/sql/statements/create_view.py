@@ -40,13 +40,9 @@ def parse_create_view(cursor: Cursor, temporary: bool, replace: bool) -> CreateV
     name = elements.dotted_name(cursor, "the view's name")
     columns, _ = elements.view_columns(cursor, keyed=False)
     comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
-    if cursor.at("WITH"):
-        cursor.unsupported("options of a view are not supported; leave out WITH (…)")
+    cursor.refuse("view")
     cursor.expect("AS")
-    if cursor.at("VALUES"):
-        cursor.unsupported(
-            "a view over VALUES is not supported; write SELECT * FROM (VALUES …) AS t (a, b)"
-        )
+    cursor.refuse("view_query")
     if cursor.peek() not in ("SELECT", "WITH", "("):
         cursor.fail("expected SELECT or WITH")
     read = elements.query(cursor)

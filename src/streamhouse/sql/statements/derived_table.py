@@ -47,13 +47,15 @@ def like_table(statement: CreateTable, like: Like, base: TableInfo) -> CreateTab
         options["connector"] = base.connector
     kept = taken("OPTIONS", options, statement.options)
     key = base.primary_key if like.strategy("CONSTRAINTS") == "INCLUDING" else ()
-    watermark = base.watermark if taken("WATERMARKS", *_watermarks(base, statement)) else None
+    # Each table has one at most.
+    theirs, given = (["a WATERMARK"] * bool(each.watermark) for each in (base, statement))
+    watermark = base.watermark if taken("WATERMARKS", theirs, given) else None
     parts = base.partitioned_by if like.strategy("PARTITIONS") == "INCLUDING" else ()
-    for what, theirs, given in (
-        ("PRIMARY KEY", key, statement.primary_key),
-        ("PARTITIONED BY", parts, statement.partitioned_by),
+    for what, both in (
+        ("PRIMARY KEY", (key, statement.primary_key)),
+        ("PARTITIONED BY", (parts, statement.partitioned_by)),
     ):
-        if theirs and given:
+        if all(both):
             raise SqlError.at(at, f"{base.name[-1]} has a {what}, too; leave this one out")
     key = key or statement.primary_key
     return replace(
@@ -104,12 +106,6 @@ def table_of_query(statement: CreateTable, query: Query, resolver: Resolver) -> 
                 raise SqlError.at(statement.position, message)
     computed = (replace(c, place=place) for place, c in enumerate(statement.computed))
     return replace(statement, columns=tuple(columns), computed=tuple(computed))
-
-
-def _watermarks(base: TableInfo, statement: CreateTable) -> tuple[list[str], list[str]]:
-    """The names of the clauses of both tables, of which each has one at most."""
-    theirs, own = (["a WATERMARK"] * (each.watermark is not None) for each in (base, statement))
-    return theirs, own
 
 
 def _declared(statement: CreateTable) -> list[Column | ComputedColumn]:

@@ -5,11 +5,10 @@ from collections.abc import Callable
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.options import table_of
 from streamhouse.sql.batch.dml_syntax import parse_dml, parse_truncate
 from streamhouse.sql.batch.literal_insert import parse_first_cells
 from streamhouse.sql.parser import elements, hints, literal_reader, query_parser
-from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.parser.token_cursor import ADVICE, Cursor
 from streamhouse.sql.statements.alter_table import parse_alter
 from streamhouse.sql.statements.call_procedure import parse_call
 from streamhouse.sql.statements.create_function import (
@@ -40,9 +39,6 @@ from streamhouse.sql.syntax import (
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.function import NONE, Declarations
 from streamhouse.sql.views.statement import parse_create_materialized_view
-
-_UNSUPPORTED = table_of(__package__, "unsupported_statements.toml")
-"""Unsupported statements of Flink and of similar engines, each with an alternative."""
 
 
 def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
@@ -99,11 +95,10 @@ def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
 
 def _statement(cursor: Cursor) -> Statement:
     word = cursor.peek()
-    if word in _UNSUPPORTED["statements"]:
-        cursor.unsupported(_UNSUPPORTED["statements"][word])
+    cursor.refuse("statements")
     parse = _select if word == "(" else _STATEMENTS.get(word)
     if parse is None:
-        cursor.unknown_keyword((*_STATEMENTS, *_UNSUPPORTED["statements"]))
+        cursor.unknown_keyword((*_STATEMENTS, *ADVICE["statements"]))
     return parse(cursor)
 
 
@@ -113,8 +108,7 @@ def _create(cursor: Cursor) -> Statement:
     if cursor.accept("CATALOG"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
         name = cursor.identifier("the catalog's name")
-        if cursor.at("COMMENT"):
-            cursor.unsupported("a catalog takes no COMMENT; leave it out")
+        cursor.refuse("catalog")
         cursor.expect("WITH")
         options = elements.option_list(cursor)
         cursor.end()
@@ -123,8 +117,7 @@ def _create(cursor: Cursor) -> Statement:
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
         full = elements.dotted_name(cursor, "the database's name")
         comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
-        if cursor.at("WITH"):
-            cursor.unsupported("options of a database are not supported; leave out WITH (…)")
+        cursor.refuse("database")
         cursor.end("COMMENT or the end of the statement (;)")
         return CreateDatabase(*cursor.place, full, if_not_exists, comment)
     replace = cursor.accept("OR", "REPLACE") or (
@@ -153,8 +146,8 @@ def _refuse_object(cursor: Cursor, start: int) -> None:
     words = [cursor.peek(ahead) for ahead in range(3)]
     while words and words[0] in ("TEMPORARY", "SYSTEM", "UNIQUE", "EXTERNAL"):
         del words[0]
-    if words and words[0] in _UNSUPPORTED["objects"]:
-        cursor.unsupported(_UNSUPPORTED["objects"][words[0]], start)
+    if words and words[0] in ADVICE["objects"]:
+        cursor.unsupported(ADVICE["objects"][words[0]], start)
 
 
 def _alter(cursor: Cursor) -> Statement:
@@ -181,9 +174,8 @@ def _drop(cursor: Cursor) -> Statement:
     if materialized:
         cursor.end()
         return Drop(*cursor.place, "MATERIALIZED VIEW", name, if_exists)
-    if kind == "DATABASE" and cursor.at("CASCADE"):
-        cursor.unsupported("CASCADE is not supported; drop the tables first")
     if kind == "DATABASE":
+        cursor.refuse("dropped_database")
         cursor.accept("RESTRICT")
     cursor.end()
     return Drop(*cursor.place, kind, name, if_exists, temporary)
@@ -191,8 +183,7 @@ def _drop(cursor: Cursor) -> Statement:
 
 def _use(cursor: Cursor) -> Statement:
     cursor.expect("USE")
-    if cursor.at("MODULES"):
-        cursor.unsupported("USE MODULES is not supported; leave it out")
+    cursor.refuse("used")
     if cursor.at("CATALOG") and cursor.peek(1) != ".":
         cursor.take()
         catalog = cursor.identifier("the catalog's name")
@@ -205,8 +196,7 @@ def _use(cursor: Cursor) -> Statement:
 
 def _key(cursor: Cursor) -> str:
     """An option's key: a string, or words joined by dots and dashes."""
-    token = cursor.current
-    if token is not None and token.token_type == TokenType.STRING:
+    if cursor.at_kind(TokenType.STRING):
         return cursor.take().text
     parts: list[Token] = []
     while not cursor.done and not cursor.at("="):
@@ -225,7 +215,7 @@ def _set(cursor: Cursor) -> Statement:
         return SetOption(*cursor.place)
     key = _key(cursor)
     cursor.expect("=")
-    if cursor.current is not None and cursor.current.token_type == TokenType.STRING:
+    if cursor.at_kind(TokenType.STRING):
         value = cursor.take().text
         cursor.end()
     else:
@@ -252,10 +242,7 @@ _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "MATERIALIZED VIEWS",
 
 def _show(cursor: Cursor) -> Statement:
     cursor.expect("SHOW")
-    shown, word = _UNSUPPORTED["shown"], cursor.peek()
-    message = shown.get(f"{word} {cursor.peek(1)}") or shown.get(word)
-    if message is not None:
-        cursor.unsupported(message)
+    cursor.refuse("shown")
     for kind in _SHOW:
         if cursor.accept(*kind.split()):
             break
@@ -290,8 +277,8 @@ def _describe(cursor: Cursor) -> Statement:
     cursor.take()
     # Without a name after it, a known word is the name of a table.
     named = cursor.peek(1) or cursor.index + 1 < len(cursor.tokens)
-    if cursor.peek() in _UNSUPPORTED["described"] and named and cursor.peek(1) != ".":
-        cursor.unsupported(_UNSUPPORTED["described"][cursor.peek()])
+    if named and cursor.peek(1) != ".":
+        cursor.refuse("described")
     for words in (("MATERIALIZED", "VIEW"), ("MATERIALIZED", "TABLE"), ("TABLE",)):
         if cursor.accept(*words):
             break
@@ -302,15 +289,13 @@ def _describe(cursor: Cursor) -> Statement:
 
 def _explain(cursor: Cursor) -> Statement:
     cursor.expect("EXPLAIN")
-    if not cursor.accept("PLAN", "FOR") and cursor.peek() in (
-        "ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE",
-    ):  # fmt: skip
-        cursor.unsupported("details of EXPLAIN are not supported; write EXPLAIN <statement>")
+    if not cursor.accept("PLAN", "FOR"):
+        cursor.refuse("explained")
     words = ("SELECT", "WITH", "INSERT", "VALUES", "EXECUTE", "STATEMENT")
     views = (("CREATE", "MATERIALIZED"), ("CREATE", "OR", "REPLACE"), ("ALTER", "MATERIALIZED"))
     view = any(cursor.at(*words) for words in views)
     if cursor.done or (cursor.peek() not in words and not view):
-        if cursor.peek() in (*_STATEMENTS, *_UNSUPPORTED["statements"]):
+        if cursor.peek() in (*_STATEMENTS, *ADVICE["statements"]):
             cursor.unsupported(
                 f"EXPLAIN {cursor.peek()} is not supported; write EXPLAIN with SELECT, INSERT or a "
                 "statement set"
@@ -336,16 +321,13 @@ def _insert(cursor: Cursor) -> Insert:
         cursor.take()
     target = elements.dotted_name(cursor, "the target table's name")
     options: dict[str, str] = {}
-    while cursor.current is not None and cursor.current.token_type == TokenType.HINT:
+    while cursor.at_kind(TokenType.HINT):
         hint = cursor.take()
         options |= hints.table_options(cursor.script, hint.text, hint.start)
     partition = elements.partition_values(cursor) if cursor.accept("PARTITION") else {}
     columns: tuple[str, ...] = ()
     if cursor.at("(") and cursor.peek(1) not in ("SELECT", "WITH", "VALUES", "("):
-        columns_start = cursor.offset
         columns = elements.identifiers(cursor, "a column")
-        if len(set(columns)) < len(columns):
-            raise cursor.script.error("a column is named twice", columns_start)
     if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
         cursor.unknown_keyword(("SELECT", "VALUES", "WITH"))
     query = _rows(cursor) or elements.query(cursor)
@@ -372,9 +354,7 @@ def _statement_set(cursor: Cursor) -> Statement:
     if cursor.accept("EXECUTE") or cursor.at("STATEMENT"):
         if cursor.peek() in ("INSERT", "SELECT", "WITH", "VALUES"):
             return _statement(cursor.part(cursor.tokens[cursor.index :]))
-        if cursor.at("PLAN"):
-            advice = "write the statement itself, it resumes where it stopped"
-            cursor.unsupported(f"EXECUTE PLAN is not supported; {advice}")
+        cursor.refuse("executed")
         cursor.expect("STATEMENT", "SET")
         cursor.expect("BEGIN")
     else:

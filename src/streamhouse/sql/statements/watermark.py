@@ -83,12 +83,8 @@ class WatermarkClause:
             raise cursor.script.error(message, self.start)
 
 
-def parse_watermark(cursor: Cursor, earlier: WatermarkClause | None) -> WatermarkClause:
-    """Parse the clause; `earlier`: that of the table so far."""
-    start = cursor.offset
-    cursor.expect("WATERMARK", "FOR")
-    if earlier is not None:
-        raise cursor.script.error("a table has one WATERMARK; this is the second", start)
+def parse_watermark(cursor: Cursor) -> WatermarkClause:
+    """Parse the rest of the clause after FOR."""
     at = cursor.offset
     column = cursor.identifier("the column of the time")
     cursor.expect("AS")

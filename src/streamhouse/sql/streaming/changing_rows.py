@@ -85,19 +85,16 @@ def _keeps_changes(top: StreamSelect, table: TableInfo) -> bool:
 
 def check_times(top: StreamSelect) -> None:
     """Raise `NotStreamedError` for a time that a retraction would compute anew."""
-    for item, where in [*_conditions(top), *_values(top)] if top.source.changelog else ():
+    for item, where in _repeated(top) if top.source.changelog else ():
         if reads_time(item):
             raise NotStreamedError(f"the current time {where}, over rows that change")
 
 
-def _conditions(top: StreamSelect) -> Iterator[tuple[exp.Expr, str]]:
+def _repeated(top: StreamSelect) -> Iterator[tuple[exp.Expr, str]]:
+    """The expressions of which a retraction must have the same value as its insert."""
     yield from ((term, "in WHERE") for term in top.where)
     yield from ((lookup.on, "in ON") for lookup in top.lookups)
     yield from ((item, "in GROUP BY") for item in top.group)
-
-
-def _values(top: StreamSelect) -> Iterator[tuple[exp.Expr, str]]:
-    """The projections of which a retraction must have the same value as its insert."""
     target = top.target
     if target is None:
         return

@@ -5,8 +5,6 @@ rows, and the offset of the next batch has it, so a batch that runs again return
 (decision 331).
 """
 
-from collections.abc import Iterator
-
 from sqlglot import exp
 
 from streamhouse.sql.expressions.binder import generate
@@ -27,7 +25,10 @@ def source_watermarks(stream: StreamSelect, resolver: Resolver) -> tuple[str, li
     Both are empty for a query without CURRENT_WATERMARK.
     Raises `UnsupportedSqlError` for the watermark of anything but the time column of a WATERMARK.
     """
-    calls = list(_arguments(stream))
+    conditions = [*stream.where, *(lookup.on for lookup in stream.lookups)]
+    parts = [*stream.items, *stream.group, *conditions]
+    nodes = (node for part in parts for node in part.walk())
+    calls = [node.expressions[0] for node in nodes if current_time_name(node) == "WATERMARK"]
     if not calls:
         return "", []
     source = stream.source
@@ -48,15 +49,6 @@ def source_watermarks(stream: StreamSelect, resolver: Resolver) -> tuple[str, li
         f": write CURRENT_WATERMARK({time})" if watermark else ", which has none"
     )
     raise stream.script.unsupported(calls[0], message)
-
-
-def _arguments(top: StreamSelect) -> Iterator[exp.Expr]:
-    """The arguments of CURRENT_WATERMARK."""
-    conditions = [*top.where, *(lookup.on for lookup in top.lookups)]
-    for part in [*top.items, *top.group, *conditions]:
-        for node in part.walk():
-            if current_time_name(node) == "WATERMARK":
-                yield node.expressions[0]
 
 
 def _read(top: StreamSelect, item: exp.Expr) -> str:

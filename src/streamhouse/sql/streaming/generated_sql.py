@@ -9,8 +9,8 @@ from streamhouse.sql.batch import bounded_query
 from streamhouse.sql.expressions import lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import generate, quote
 from streamhouse.sql.functions.expression_builders import cast, column_of, quoted
-from streamhouse.sql.plan import LookupJoin
-from streamhouse.sql.resolution.columns import physical, used_columns
+from streamhouse.sql.plan import LookupJoin, TableInfo
+from streamhouse.sql.resolution.columns import columns_read, physical, used_columns
 from streamhouse.sql.select_parts import relation
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.streaming.stream_select import Lookup, StreamSelect, equalities
@@ -32,20 +32,18 @@ _GROUPS = (
 )
 
 
+def _tables(top: StreamSelect) -> dict[str, TableInfo]:
+    """The tables of `src` and of each lookup's relation."""
+    return {SOURCE: top.source, **{each.join.relation: each.join.table for each in top.lookups}}
+
+
 def _relations(top: StreamSelect) -> dict[str, dict[str, str]]:
-    """The columns of `src` and of each lookup's relation, with their DuckDB types."""
-    source = {**physical(top.source), ROW: "BIGINT"}
+    """Their columns, with the DuckDB types of these."""
+    relations = {name: physical(table) for name, table in _tables(top).items()}
+    relations[SOURCE][ROW] = "BIGINT"
     if top.source.changelog:
-        source[ROW_KIND] = "VARCHAR"
-    joins = (lookup.join for lookup in top.lookups)
-    return {SOURCE: source, **{join.relation: physical(join.table) for join in joins}}
-
-
-def _declared(top: StreamSelect) -> timestamp_digits.Declared:
-    """The types of columns with times, with their precisions."""
-    tables = {SOURCE: top.source}
-    tables |= {lookup.join.relation: lookup.join.table for lookup in top.lookups}
-    return {name: timestamp_digits.of_table(table) for name, table in tables.items()}
+        relations[SOURCE][ROW_KIND] = "VARCHAR"
+    return relations
 
 
 def rows(
@@ -62,7 +60,7 @@ def rows(
     """
     last = [ROW] if keep_row else []
     last += [ROW_KIND] if top.source.changelog and not signed else []
-    own = [_own(top, name) for name in last]
+    own = [column_of(top.alias, name) for name in last]
     select = _select(top, [*items, *own], [*names, *last], top.lookups, top.where, top.lets_pass)
     if top.group:
         groups = [_not_a_place(item) for item in top.group]
@@ -73,10 +71,6 @@ def rows(
         not_empty = exp.GT(this=count, expression=exp.Literal.number(0))
         select.set("having", exp.Having(this=not_empty))
     return _translated(top, select)
-
-
-def _own(top: StreamSelect, name: str) -> exp.Column:
-    return column_of(top.alias, name)
 
 
 def _select(
@@ -100,7 +94,8 @@ def _select(
 
 def _translated(top: StreamSelect, select: exp.Select) -> exp.Select:
     """The tree translated to DuckDB's terms."""
-    lowered = lowering.lower(top.script, select, _relations(top), False, _declared(top), top.zone)
+    declared = {name: timestamp_digits.of_table(table) for name, table in _tables(top).items()}
+    lowered = lowering.lower(top.script, select, _relations(top), False, declared, top.zone)
     assert isinstance(lowered, exp.Select)
     return lowered
 
@@ -122,7 +117,8 @@ def _missed_rows(top: StreamSelect, index: int) -> exp.Select:
     where = _known_before(top, lookup)
     if top.lets_pass:
         where.append(exp.Not(this=retracts(top.alias)))
-    select = _select(top, [_own(top, ROW)], [ROW], top.lookups[:index], where)
+    row = column_of(top.alias, ROW)
+    select = _select(top, [row], [ROW], top.lookups[:index], where)
     missed = _join(lookup, False)
     missed.set("kind", "ANTI")
     select.append("joins", missed)
@@ -154,7 +150,8 @@ def _lookup_values(
         if any(map(top.reads_lookup, items)):
             return None
         before, where = [], [term for term in where if not top.reads_lookup(term)]
-    return _translated(top, _select(top, [_own(top, ROW), *items], [ROW, *key], before, where))
+    items.insert(0, column_of(top.alias, ROW))
+    return _translated(top, _select(top, items, [ROW, *key], before, where))
 
 
 def _not_a_place(item: exp.Expr) -> exp.Expr:
@@ -181,7 +178,8 @@ def lookup_join(top: StreamSelect, lookup: Lookup, trees: list[exp.Expr]) -> Loo
     Omits key columns whose type is not in the same group as the value's (see `same_group`).
     """
     join = lookup.join
-    join = replace(join, columns=used_columns(trees, join.relation, join.table))
+    used = used_columns(columns_read(trees), join.relation, join.table)
+    join = replace(join, columns=used)
     types = physical(join.table)
     column_types = {column.name: column.type for column in join.table.columns}
     values = _lookup_values(top, lookup, join.keys)

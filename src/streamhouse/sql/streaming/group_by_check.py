@@ -45,7 +45,12 @@ def check(top: StreamSelect) -> bool:
         reason = "an aggregation whose target has no 'merge-engine' = 'aggregation'"
         raise NotStreamedError(reason)
     groups = {plain_text(item) for item in top.group if not is_constant(item)}
-    keys = [_groups_of_key(each.item, groups) for each in top.outputs if each.in_key]
+    # No key is NULL, or depends on the time of the batch.
+    keys = [
+        None if each.item is None or isinstance(each.item.unnest(), exp.Null)
+        else _groups_used(each.item, groups, current_times=False)
+        for each in top.outputs if each.in_key
+    ]  # fmt: skip
     if None in keys or groups != set().union(*(parts or () for parts in keys)):
         key = ", ".join(target.primary_key)
         raise NotStreamedError(f"a GROUP BY that is not the primary key of its target, {key}")
@@ -53,13 +58,6 @@ def check(top: StreamSelect) -> bool:
         if not each.in_key:
             _check_merge(each, item.unnest(), groups)
     return True
-
-
-def _groups_of_key(item: exp.Expr | None, groups: Collection[str]) -> set[str] | None:
-    """As `_groups_used` for a key column: no NULL, and no dependence on the time of the batch."""
-    if item is None or isinstance(item.unnest(), exp.Null):
-        return None
-    return _groups_used(item, groups, current_times=False)
 
 
 def _groups_used(item: exp.Expr, groups: Collection[str], current_times: bool) -> set[str] | None:

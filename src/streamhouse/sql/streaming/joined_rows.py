@@ -19,6 +19,7 @@ from streamhouse.sql.plan import Name, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.view_expansion import inlined
+from streamhouse.sql.secrets import edited
 from streamhouse.sql.streaming.select_reader import read_selects
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script, span, ticked
@@ -48,10 +49,9 @@ class JoinedRows:
 
     def rest(self, table: Name) -> Query:
         """The whole query, reading the rows from a table."""
-        text, name = self.whole.text, ".".join(map(ticked, table))
-        for (first, last), new in sorted(self.edits.items(), reverse=True):
-            text = text[:first] + new.replace(KEPT, name) + text[last:]
-        return replace(self.whole, text=text)
+        name, edits = ".".join(map(ticked, table)), sorted(self.edits.items())
+        edited_parts = ((first, last, new.replace(KEPT, name)) for (first, last), new in edits)
+        return replace(self.whole, text=edited(self.whole.text, edited_parts))
 
 
 def joined_rows(query: Query, resolver: Resolver) -> JoinedRows | None:
@@ -181,12 +181,11 @@ class _Split:
         """The texts of columns and stars that change; notes which columns are used."""
         start, end = self._from, self._end
         for column in self._select.find_all(exp.Column, exp.Star):
-            parts = [part.meta for part in column.walk() if "start" in part.meta]
+            place = span(column)
             star = isinstance(column if isinstance(column, exp.Star) else column.this, exp.Star)
-            if not parts or start <= parts[0]["start"] < end:
+            if place is None or start <= place[0] < end:
                 continue
             alias = column.table if isinstance(column, exp.Column) else ""
-            place = min(p["start"] for p in parts), max(p["end"] for p in parts) + 1
             if star and isinstance(column.parent, exp.Column):
                 continue
             if star and column.parent is self._select and (not alias or alias in self._visible):

@@ -89,7 +89,8 @@ class Part:
     def source_columns(self) -> tuple[str, ...]:
         """The columns of the source that the part reads."""
         source = self.top.source
-        used = names.used_columns([*self._trees, *self.timed], SOURCE, source)
+        read = names.columns_read([*self._trees, *self.timed])
+        used = names.used_columns(read, SOURCE, source)
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
         return used or (source.columns[0].name,)
 
@@ -120,7 +121,11 @@ def output_rows(parts: Sequence[Part], functions: tuple[PythonFunction, ...]) ->
     marks = first.row_kinds and target is not None and keeps_removals_apart(target.options)
     texts = [part.sql if part.combined else part.ordered_sql for part in parts]
     if len(parts) > 1:
-        rows, by = " UNION ALL ".join(map(_of_part, range(len(parts)), texts)), [ROW, _PART]
+        numbered_parts = (
+            f"SELECT *, {number} AS {quote(_PART)} FROM ({text}) AS p{number}"
+            for number, text in enumerate(texts)
+        )
+        rows, by = " UNION ALL ".join(numbered_parts), [ROW, _PART]
         if marks:
             rows = _with_removals(rows, columns, top, by)
         else:
@@ -135,10 +140,6 @@ def output_rows(parts: Sequence[Part], functions: tuple[PythonFunction, ...]) ->
     numbered = first.sql if first.reordered else None
     copies = len(passed) == len(columns) and not top.where
     return OutputRows(rows, columns, numbered, functions, passed, copies)
-
-
-def _of_part(number: int, rows: str) -> str:
-    return f"SELECT *, {number} AS {quote(_PART)} FROM ({rows}) AS p{number}"
 
 
 def _selected(names: Sequence[str], rows: str, order: Sequence[str]) -> str:
@@ -164,6 +165,7 @@ def _with_removals(
     key = [column.name for column in columns if column.name in top.target.primary_key]
     outputs = ", ".join(f"o.{quote(column.name)}" for column in columns)
     keys = ", ".join(map(quote, top.source.primary_key))
+    same = "".join(f" AND n.{name} IS NOT DISTINCT FROM o.{name}" for name in map(quote, key))
     # A batch may reorder the changes, but not those of one key of the source.
     window = f"({f'PARTITION BY {keys} ' if keys else ''}ORDER BY {row})"
     text = f"""
@@ -174,14 +176,8 @@ _nexts AS (
 ),
 _pairs AS (SELECT {row}, _next FROM _nexts WHERE {kind} = '-U' AND _next_kind = '+U')
 SELECT {outputs}, CASE WHEN p.{row} IS NOT NULL
-  AND NOT EXISTS (SELECT 1 FROM _rows AS n WHERE n.{row} = p._next{_equal("n", "o", key)})
+  AND NOT EXISTS (SELECT 1 FROM _rows AS n WHERE n.{row} = p._next{same})
   THEN '-D' ELSE o.{kind} END AS {kind}
 FROM _rows AS o LEFT JOIN _pairs AS p ON p.{row} = o.{row}
 ORDER BY {", ".join(f"o.{quote(name)}" for name in order)}"""
     return text.strip()
-
-
-def _equal(one: str, other: str, columns: Sequence[str]) -> str:
-    return "".join(
-        f" AND {one}.{quote(name)} IS NOT DISTINCT FROM {other}.{quote(name)}" for name in columns
-    )

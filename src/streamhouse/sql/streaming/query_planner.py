@@ -182,11 +182,10 @@ class _Analysis:
             if top.target is None and item is not None:
                 column = Column(each.name, kinds[each.name])
                 items.append(targets.cast_to(item, column.type, column.type))
-            elif item is None:
-                items.append(targets.cast_to(exp.Null(), "STRING", column.type))
             else:
-                node = item if span(item) else top.select
-                items.append(targets.converted(top.script, node, item, kinds[each.name], column))
+                node = item if item is not None and span(item) else top.select
+                kind = kinds.get(each.name, "")
+                items.append(targets.converted(top.script, node, item, kind, column))
             output.append(column)
         return items, tuple(output)
 

@@ -24,12 +24,11 @@ from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.select_parts import conjuncts, replaced_columns
 from streamhouse.sql.streaming import row_number, streamed_clauses
 from streamhouse.sql.streaming.stream_select import Lookup, StreamSelect, equalities
-from streamhouse.sql.text import span
+from streamhouse.sql.text import forget_places, span
 
 _LOOKED_UP = "__looked_up_as_of"
 """The placeholder of a term of ON: a call with the time of the lookup, to be resolved with it."""
 _MOST_NODES = 20_000
-_PLACE = ("line", "col", "start", "end")
 _Ctes: TypeAlias = Mapping[str, tuple[exp.Expr, "_Ctes"]]
 _Columns: TypeAlias = dict[str, dict[str, exp.Expr]]
 """Each alias with its columns, by name, as expressions over the source and the lookups."""
@@ -242,9 +241,7 @@ def _over(visible: _Columns, expression: exp.Expr) -> exp.Expr:
             # DuckDB says what is wrong with it.
             return column
         found, place = known.copy(), span(column)
-        for node in found.walk():
-            for key in _PLACE:
-                node.meta.pop(key, None)
+        forget_places(found)
         if place is not None:
             named = found.this if isinstance(found, exp.Column) else found
             named.meta.update(start=place[0], end=place[1] - 1)

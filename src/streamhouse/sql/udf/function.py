@@ -98,17 +98,6 @@ class PythonFunction:
         return f"{PREFIX}{self.name}_{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
 
     def record(self) -> dict[str, Any]:
-        """The function as a JSON object, without its sources; `of_record` reads it."""
+        """The function as a JSON object, without its sources."""
         record = {key: getattr(self, key) for key in ("name", "target", "digest")}
         return {**record, "signature": asdict(self.signature)}
-
-
-def of_record(record: Mapping[str, Any]) -> PythonFunction:
-    """The function from what `PythonFunction.record` returned; it has no sources."""
-    stored = record["signature"]
-    signature = Signature(
-        tuple(ValueType(**parameter) for parameter in stored["parameters"]),
-        ValueType(**stored["result"]),
-        stored["arrays"],
-    )
-    return PythonFunction(record["name"], record["target"], signature, record["digest"])

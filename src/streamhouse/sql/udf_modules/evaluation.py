@@ -26,22 +26,30 @@ _call_lock = threading.Lock()
 """Serializes calls: DuckDB calls from several threads; functions need not be thread-safe."""
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _VALUES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "BIGINT"), (int,)),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), (float, int)),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ"), (datetime.datetime,)),
     "BOOLEAN": (bool,),
-    "TINYINT": (int,),
-    "SMALLINT": (int,),
-    "INT": (int,),
-    "BIGINT": (int,),
-    "FLOAT": (float, int),
-    "DOUBLE": (float, int),
     "DECIMAL": (Decimal, int),
     "STRING": (str,),
     "BYTES": (bytes,),
     "DATE": (datetime.date,),
     "TIME": (datetime.time,),
-    "TIMESTAMP": (datetime.datetime,),
-    "TIMESTAMP_LTZ": (datetime.datetime,),
 }
 """Python types that a function may return for a SQL type; Arrow would convert more, with loss."""
+_FAILURES = (pa.ArrowException, OverflowError, TypeError, ValueError)
+"""Errors of values that an Arrow array cannot have."""
+_KINDS = pa.types
+_FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
+    (_KINDS.is_float64, _KINDS.is_floating),
+    (_KINDS.is_decimal, _KINDS.is_integer),
+    (_KINDS.is_integer,),
+    (_KINDS.is_string, _KINDS.is_large_string, _KINDS.is_string_view),
+    (_KINDS.is_binary, _KINDS.is_large_binary, _KINDS.is_binary_view),
+    (_KINDS.is_date,),
+    (_KINDS.is_time,),
+)
+"""Kinds of Arrow types: values of any of them are cast to a type of the first one."""
 
 
 class PythonUdfs:
@@ -81,9 +89,7 @@ class PythonUdfs:
         def call(*columns: pa.ChunkedArray) -> pa.Array:
             try:
                 with _call_lock:
-                    return evaluate(
-                        function, compute, [_single_array(column) for column in columns]
-                    )
+                    return evaluate(function, compute, [_array_of(column) for column in columns])
             except QueryError as error:
                 self._failure = error
                 raise RuntimeError(_FAILED) from None
@@ -93,8 +99,11 @@ class PythonUdfs:
         return call
 
 
-def _single_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+def _array_of(column: pa.ChunkedArray) -> pa.Array:
+    """The values of a column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _arrays(
@@ -106,7 +115,7 @@ def _arrays(
     except (Exception, SystemExit) as error:
         raise _raised_error(function, error, f"for {rows:,} rows") from error
     if isinstance(result, pa.ChunkedArray):
-        result = pa.concat_arrays(result.chunks) if result.num_chunks else pa.array([], result.type)
+        result = _array_of(result)
     if not isinstance(result, pa.Array):
         raise _result_error(function, f"a {type(result).__name__}; return a pyarrow.Array")
     if len(result) != rows:
@@ -176,20 +185,15 @@ def _check_value(function: PythonFunction, value: Any, row: Sequence[Any]) -> No
 
 def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
     result = function.signature.result
-    word = base(result.type)
-    kind = _strict(result)
-    if word in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        # With a coarser unit, Arrow would truncate silently; `_cast_result` checks the cast.
-        kind = pa.timestamp("us", "UTC" if word == "TIMESTAMP_LTZ" else None)
-    elif word == "TIME":
-        kind = pa.time64("us")
+    # With a coarser unit, Arrow would truncate silently; `_cast_result` checks the cast.
+    kind = _strict(result, "us")
     try:
         return pa.array(values, kind)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+    except _FAILURES as error:
         for value in values:
             try:
                 pa.array([value], kind)
-            except (pa.ArrowException, OverflowError, TypeError, ValueError) as first:
+            except _FAILURES as first:
                 what = f"{_shortened(value)}, which is not of type {result.type}: {first}"
                 raise _result_error(function, what) from error
         raise _result_error(
@@ -197,15 +201,14 @@ def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
         ) from error
 
 
-def _strict(declared: ValueType) -> pa.DataType:
-    """The Arrow type with exactly the precision of the SQL type."""
+def _strict(declared: ValueType, unit: str = "") -> pa.DataType:
+    """The Arrow type with exactly the precision of the SQL type, or with a `unit` of times."""
     word = base(declared.type)
-    if word == "TIMESTAMP":
-        return pa.timestamp(_UNITS[digits(declared.type)])
-    if word == "TIMESTAMP_LTZ":
-        return pa.timestamp(_UNITS[digits(declared.type)], "UTC")
+    if word in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        zone = "UTC" if word == "TIMESTAMP_LTZ" else None
+        return pa.timestamp(unit or _UNITS[digits(declared.type)], zone)
     if word == "TIME":
-        return pa.time32(_UNITS[digits(declared.type, 0)])
+        return pa.time64(unit) if unit else pa.time32(_UNITS[digits(declared.type, 0)])
     return engine_type(declared.type)
 
 
@@ -239,32 +242,19 @@ def _cast_result(function: PythonFunction, values: pa.Array) -> pa.Array:
 
 
 def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
-    kinds = pa.types
-    if kinds.is_null(source) or source == target:
+    if _KINDS.is_null(source) or source == target:
         return True
-    if kinds.is_dictionary(source):
+    if _KINDS.is_dictionary(source):
         return _same_family(source.value_type, target)
-    if kinds.is_timestamp(source) and kinds.is_timestamp(target):
+    if _KINDS.is_timestamp(source) and _KINDS.is_timestamp(target):
         return (source.tz is None) == (target.tz is None)
-    if kinds.is_float64(target):
-        return bool(kinds.is_floating(source))
-    if kinds.is_decimal(target):
-        return bool(kinds.is_decimal(source) or kinds.is_integer(source))
-    if kinds.is_list(target):
-        return bool(kinds.is_list(source) or kinds.is_large_list(source)) and _same_family(
-            source.value_type, target.value_type
-        )
-    families = (
-        (kinds.is_integer,),
-        (kinds.is_string, kinds.is_large_string, kinds.is_string_view),
-        (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view),
-        (kinds.is_date,),
-        (kinds.is_time,),
-    )
-    for family in families:
-        if any(is_kind(target) for is_kind in family):
+    if _KINDS.is_list(target):
+        is_list = _KINDS.is_list(source) or _KINDS.is_large_list(source)
+        return is_list and _same_family(source.value_type, target.value_type)
+    for family in _FAMILIES:
+        if family[0](target):
             return any(is_kind(source) for is_kind in family)
-    return bool(source.id == target.id and (kinds.is_map(target) or kinds.is_struct(target)))
+    return bool(source.id == target.id and (_KINDS.is_map(target) or _KINDS.is_struct(target)))
 
 
 def _raised_error(function: PythonFunction, error: BaseException, where: str) -> QueryError:

@@ -9,6 +9,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import itertools
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
@@ -79,14 +80,7 @@ def define(declaration: Declaration) -> PythonFunction:
 
     It runs for CREATE FUNCTION only; planning a query imports no modules.
     """
-    sources = _read_sources(declaration.module)
-    compute = _imported(declaration, sources)
-    try:
-        signature = signature_of(compute)
-    except SignatureError as error:
-        raise SqlError(f"function '{declaration.target}': {error}") from None
-    digest = "" if sources is None else sources.digest
-    function = PythonFunction(declaration.name, declaration.target, signature, digest, sources)
+    function, compute = _loaded(declaration, None)
     registry.define(declaration, function, compute)
     return function
 
@@ -98,27 +92,32 @@ def compute_of(function: PythonFunction) -> Callable[..., Any]:
     """
     compute = registry.compute_of(function)
     if compute is None:
-        compute = _loaded(function)
+        declaration = Declaration(function.name, function.target)
+        try:
+            loaded, compute = _loaded(declaration, function.sources)
+        except SqlError as error:
+            raise QueryError(f"function {function.name}: {error}") from None
+        if loaded != function:
+            raise QueryError(
+                f"function {function.name}: '{function.target}' differs from the one that the "
+                "query was planned with; install the same version of its module here"
+            )
         registry.add(function, compute)
     return compute
 
 
-def _loaded(function: PythonFunction) -> Callable[..., Any]:
-    declaration = Declaration(function.name, function.target)
-    sources = function.sources
+def _loaded(
+    declaration: Declaration, sources: ModuleSources | None
+) -> tuple[PythonFunction, Callable[..., Any]]:
+    """A declared function and its Python callable, from these sources or else its module."""
+    sources = sources or _read_sources(declaration.module)
+    compute = _imported(declaration, sources)
     try:
-        if sources is None:
-            sources = _read_sources(declaration.module)
-        compute = _imported(declaration, sources)
-        same = signature_of(compute) == function.signature
-    except (SqlError, SignatureError) as error:
-        raise QueryError(f"function {function.name}: {error}") from None
-    if not same or function.digest != ("" if sources is None else sources.digest):
-        raise QueryError(
-            f"function {function.name}: '{function.target}' differs from the one that the query "
-            "was planned with; install the same version of its module here"
-        )
-    return compute
+        signature = signature_of(compute)
+    except SignatureError as error:
+        raise SqlError(f"function '{declaration.target}': {error}") from None
+    digest = "" if sources is None else sources.digest
+    return PythonFunction(declaration.name, declaration.target, signature, digest, sources), compute
 
 
 def _imported(declaration: Declaration, sources: ModuleSources | None) -> Callable[..., Any]:
@@ -151,7 +150,8 @@ def _read_sources(module: str) -> ModuleSources | None:
     """
     importlib.invalidate_caches()
     folder, file = _locate(module)
-    if file is None or folder is None or _installed(folder):
+    installed = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
+    if file is None or folder is None or folder in map(Path, installed):
         return None
     modules: dict[str, Module] = {}
     pending, in_folder = [module], {_top(module): True}
@@ -159,7 +159,8 @@ def _read_sources(module: str) -> ModuleSources | None:
         name = pending.pop()
         if _top(name) not in in_folder:
             in_folder[_top(name)] = _is_in_folder(folder, _top(name))
-        for part in _with_parents(name) if in_folder[_top(name)] else ():
+        parents = itertools.accumulate(name.split("."), "{}.{}".format)
+        for part in parents if in_folder[_top(name)] else ():
             path = _source_file(folder, part)
             if part in modules or path is None:
                 continue
@@ -223,11 +224,6 @@ def _source_file(folder: Path, module: str) -> Path | None:
     return None
 
 
-def _installed(folder: Path) -> bool:
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return any(folder == Path(sysconfig.get_path(name)) for name in names)
-
-
 def _read_text(path: Path) -> str:
     try:
         return importlib.util.decode_source(path.read_bytes())
@@ -237,11 +233,6 @@ def _read_text(path: Path) -> str:
 
 def _top(module: str) -> str:
     return module.partition(".")[0]
-
-
-def _with_parents(name: str) -> Iterator[str]:
-    parts = name.split(".")
-    return (".".join(parts[: count + 1]) for count in range(len(parts)))
 
 
 def _imports(module: str, text: str, is_package: bool) -> Iterator[str]:

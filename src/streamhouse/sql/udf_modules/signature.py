@@ -43,7 +43,10 @@ class SignatureError(ValueError):
 
 def signature_of(function: Callable[..., object]) -> Signature:
     """The types of a function; `SignatureError` if one is missing or is no SQL type."""
-    _check_shape(function)
+    if inspect.isclass(function) or not callable(function):
+        raise SignatureError("it is not a function; name one that def defines")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise SignatureError("it is asynchronous, or a generator; write a plain def with return")
     try:
         hints = typing.get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
@@ -75,13 +78,6 @@ def signature_of(function: Callable[..., object]) -> Signature:
             "pa.Array, or none"
         )
     return Signature(tuple(types), result, arrays)
-
-
-def _check_shape(function: Callable[..., object]) -> None:
-    if inspect.isclass(function) or not callable(function):
-        raise SignatureError("it is not a function; name one that def defines")
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise SignatureError("it is asynchronous, or a generator; write a plain def with return")
 
 
 def _value_type(hint: Any, what: str) -> tuple[ValueType, bool]:
