@@ -165,7 +165,7 @@ def test_a_running_view_is_replaced_under_load(shop: Shop) -> None:
 
     with (
         patch.object(Builder, "batch_done", noted),
-        patch.object(incremental, "MEMORY", "299MB"),  # Each task gets a database of its own.
+        patch.object(incremental, "_FEW_ROWS", 0),  # That database is of one task at a time.
         shop.running_here(script, printed=printed) as until,
     ):
         until(lambda: len(rows(shop, "SELECT * FROM w")) == 1)
@@ -269,7 +269,7 @@ def test_histories_of_replaced_queries(shop: Shop, seed: int) -> None:
     shop.do(f"{TABLES} INSERT INTO orders VALUES (1, 1, 1), (2, 2, 20)")
     # Its key may be null, as that of a later query may be.
     queries = [_query(rng).replace(" WHERE customer_id <> 2", "")]
-    with patch.object(incremental, "MEMORY", "299MB"):
+    with patch.object(incremental, "_FEW_ROWS", 0):
         shop.settle_here(strategy + replaced(queries[0]))
         for _ in range(4):
             queries.append(rng.choice((queries[-2:][0], _query(rng))))

@@ -18,6 +18,7 @@ from tests.unit.views.generated_queries import queries_of
 from tests.unit.views.view_session import ViewBatches, ViewSession, change
 
 from streamhouse.connectors.base import WrittenBatch
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.operators.trees import incremental as trees
 from streamhouse.operators.trees import recompute
 from streamhouse.runtime.views import build, incremental, task
@@ -164,6 +165,47 @@ def test_many_changes_are_kept_after_their_commit(
     session.check("v", query)
     assert view.strategies == {"recompute": 1, "incremental": 2}
     assert seen[0] == 2
+
+
+def test_a_change_of_many_parts_keeps_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(incremental, "_FEW_ROWS", 0)
+    monkeypatch.setattr(trees, "PART_ROWS", 2)
+    session, query = ViewSession(tmp_path / "warehouse"), "SELECT DISTINCT amount FROM orders"
+    view = _created(session, {"v": query}, tmp_path)["v"]
+    for number in range(4):
+        rows = ", ".join(f"({10 * number + n}, {n})" for n in range(5))
+        session.execute(f"INSERT INTO orders (id, amount) VALUES {rows}")
+        view.refresh()
+    session.check("v", query)
+    assert view.strategies == {"recompute": 1, "incremental": 3} and not caplog.records
+
+
+@pytest.mark.parametrize("aggregated", [False, True])
+def test_one_row_with_many_matches(
+    aggregated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One change of an input changes so many rows that the memory of few changes is too little."""
+    memory = LastingConnection(memory_limit="20MB", temp_directory="")
+    monkeypatch.setattr(incremental, "_database", memory)
+    session = ViewSession(tmp_path / "warehouse")
+    session.execute(
+        "CREATE TEMPORARY TABLE numbers (id INT) WITH ('connector' = 'datagen', "
+        "'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '200000'); "
+        "INSERT INTO orders (id, customer_id, product) SELECT id, 1, CAST(id AS STRING) "
+        "FROM numbers; INSERT INTO customers VALUES (1, 'x', 'DE', TRUE)"
+    )
+    joined = "FROM orders AS o JOIN customers AS c ON c.id = o.customer_id"
+    query = f"SELECT o.id, o.product, c.country {joined}"
+    if aggregated:
+        query = f"SELECT c.country, COUNT(DISTINCT o.product) AS n {joined} GROUP BY c.country"
+    view = _created(session, {"v": query}, tmp_path)["v"]
+    view.refresh()
+    session.execute("UPDATE customers SET country = 'FR'")
+    view.refresh()
+    assert session.rows("SELECT * FROM v") == session.rows(query)
+    assert view.strategies == {"recompute": 1, "incremental": 1}
 
 
 _REALS = (

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -34,6 +34,7 @@ from streamhouse.operators.trees.incremental import (
     in_parts,
     merge_beside,
 )
+from streamhouse.operators.trees.recompute import started
 from streamhouse.operators.trees.view_changes import bag_changes, view_changes
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import producer
@@ -45,7 +46,6 @@ from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest, Segments
 from streamhouse.state.segment import StateError
 from streamhouse.state.store import StateStore
-from streamhouse.work_folder import work_folder
 
 log = logging.getLogger("streamhouse.views")
 SMALL_ROWS = 50_000
@@ -75,8 +75,9 @@ Changes = Iterator[tuple[str, pa.RecordBatch]]
 _recomputes: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_SEEN_RECOMPUTES))
 """The seconds of the last recomputes of each view in this process."""
 _trees: dict[tuple[str, str], CompiledTree] = {}
-_opened = ExitStack()
-atexit.register(_opened.close)
+_database = LastingConnection(memory_limit=MEMORY, temp_directory="")
+"""Computes few changes: to open a database takes longer. A task runs alone in its process."""
+atexit.register(_database.close)
 
 
 class UnsuitableError(Exception):
@@ -128,6 +129,10 @@ class IncrementalView:
                 connection.register("_earlier", pa.concat_tables(deltas))
                 both = f"(SELECT * FROM _earlier UNION ALL SELECT * FROM {delta})"
                 delta = f"({net(self._tree.root, both)})"
+            # `_save` removes what no manifest names, such as the rows that earlier parts have kept.
+            beside = not (most or _are_few(last) or self._spec.replica)
+            if not beside:
+                refresh.keep()
             old, new = (f"(SELECT * FROM {delta} WHERE {WEIGHT} {sign} 0)" for sign in "<>")
             wrote = False
 
@@ -143,12 +148,10 @@ class IncrementalView:
                     wrote = True
                     yield change
 
-            yield read()
-            if _are_few(last) or self._spec.replica:
-                refresh.keep()
-                self._save(wrote, refresh.segments)
-            else:
-                self._save(wrote, {})
+            # With too little memory this fails here, and the caller can try again with more.
+            yield started(read())
+            self._save(wrote, {} if beside else refresh.segments)
+            if beside:
                 self._start_keeping(refresh, wrote, stack.pop_all())
                 return
         if refresh.merges:
@@ -213,11 +216,11 @@ class IncrementalView:
         limits: Limits,
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, IncrementalRefresh]]:
         """A refresh from what was kept at one offset to another, and its connection."""
-        threads = 1 if _are_few(changes) else THREADS
-        now_ms, query = int(end["now"]), self._spec.plan.query
+        few = _are_few(changes)
+        threads, now_ms, query = 1 if few else THREADS, int(end["now"]), self._spec.plan.query
         # What needs more memory, or functions of users, gets a database of its own.
-        alone = limits.memory != MEMORY or query.functions
-        lasting = None if alone else _database(threads).cursor(query.sql, _QUERIES)
+        small = few and limits.memory == MEMORY and not query.functions
+        lasting = _database.cursor(query.sql, _QUERIES) if small else None
         with opened_alone(self._spec, limits, threads, now_ms, lasting=lasting) as connection:
             connection.execute(f"SET VARIABLE {OLD_NOW} = {time_sql(int(start['now']))}")
             yield connection, IncrementalRefresh(self._tree, connection, self._store, segments)
@@ -337,15 +340,6 @@ class IncrementalView:
             key = table_key(self._spec.addresses[source.scan.relation])
             if start["vector"][key] != end["vector"][key]:
                 yield source
-
-
-@cache
-def _database(threads: int) -> LastingConnection:
-    """Computes changes: to open a database takes 10 to 20 ms. A task runs alone in its process."""
-    spill = "" if threads == 1 else _opened.enter_context(work_folder("streamhouse-spill-"))
-    database = LastingConnection(threads=threads, memory_limit=MEMORY, temp_directory=spill)
-    _opened.callback(database.close)
-    return database
 
 
 def _are_few(changes: Mapping[Source, SourceChange]) -> bool:
