@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,11 @@ import pytest
 from streamhouse.demo.s3_server import BUCKET, S3Server
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.runtime.execute import execute
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint
+from streamhouse.runtime.state.checkpoint_registry import shared_folder
 from streamhouse.runtime.state.replica import ReplicatedStore
+from streamhouse.runtime.views.kept_rows import remove_kept_by_dropped
 from streamhouse.state.manifest import Manifest
 from streamhouse.state.segment import HASH, SegmentFile, written
 
@@ -74,3 +79,18 @@ def test_a_file_is_not_copied_onto_itself(s3: S3Server, tmp_path: Path) -> None:
     again.fetch()
     again.link(folder, [file])
     assert again.segment(file).num_rows == 10
+
+
+def test_what_a_dropped_view_kept_is_removed(s3: S3Server, tmp_path: Path) -> None:
+    options, objects = {"warehouse": f"s3://{BUCKET}/{tmp_path.name}"}, {}
+    execute(options, "CREATE DATABASE shop; CREATE TABLE shop.kept (id INT)")
+    for view in ("shop.kept", "shop.dropped"):
+        checkpoint = Checkpoint(tmp_path / "checkpoints", VIEWS, view)
+        place = f"{shared_folder(options, checkpoint)}/state"
+        store = ReplicatedStore(checkpoint.path / "state", ObjectFiles(place, {}), place)
+        _saved(store, 10)
+        objects[view] = partial(ObjectFiles(place, {}).names, place)
+        assert len(objects[view]()) == 2
+    remove_kept_by_dropped(options, Checkpoint(tmp_path / "checkpoints", VIEWS, "shop.new"))
+    assert len(objects["shop.kept"]()) == 2
+    assert not objects["shop.dropped"]() and not (checkpoint.path / "state").exists()

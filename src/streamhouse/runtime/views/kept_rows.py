@@ -6,7 +6,9 @@ from typing import Any
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.paimon.storage.files import files_of
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
+from streamhouse.runtime.state.checkpoint_registry import shared_folder
 from streamhouse.state.manifest import Manifest
 from streamhouse.state.store import FOLDER, LOOKUPS, StateStore
 
@@ -29,7 +31,8 @@ def kept_rows(warehouse: str, root: Path | None, view: str | None = None) -> lis
 def remove_kept_by_dropped(options: Mapping[str, str], checkpoint: Checkpoint) -> None:
     """Remove what views without a table have kept, beside the checkpoint of another view.
 
-    `options` are those of the warehouse's catalog.
+    `options` are those of the warehouse's catalog. Of a warehouse in an object store, this includes
+    what other hosts need.
     """
     folder, warehouse = checkpoint.path.parent, Warehouse(options)
     others = [path for path in folder.glob("*") if path != checkpoint.path]
@@ -41,6 +44,10 @@ def remove_kept_by_dropped(options: Mapping[str, str], checkpoint: Checkpoint) -
     tables = {f"{database}.{name}" for database in databases for name in warehouse.tables(database)}
     for name, store in stores.items():
         if name.partition("$")[0] not in tables:
+            dropped = Checkpoint(checkpoint.root, checkpoint.pipeline, name)
+            place = shared_folder(options, dropped)
+            if place is not None:
+                files_of(place, options).delete(f"{place}/{FOLDER}")
             store.clear()
 
 
