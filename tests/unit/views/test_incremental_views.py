@@ -141,32 +141,6 @@ def test_what_is_kept_may_be_lost_at_any_time(
     assert any(view.strategies["incremental"] for view in views.values())
 
 
-def test_many_changes_are_kept_after_their_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The commit needs the processors first; the next batch waits for what is kept."""
-    monkeypatch.setattr(incremental, "_FEW_ROWS", 0)
-    monkeypatch.setattr(incremental, "_COMMIT_S", 60.0)
-    session, seen = ViewSession(tmp_path / "warehouse"), list[int | None]()
-    query = "SELECT customer_id, COUNT(*) AS n FROM orders GROUP BY customer_id"
-    view = _created(session, {"v": query}, tmp_path)["v"]
-    session.execute("INSERT INTO orders (id, customer_id) VALUES (1, 1)")
-    view.refresh()
-    table, keep = view.spec.target.open(), trees.IncrementalRefresh.keep
-
-    def kept(refresh: trees.IncrementalRefresh) -> None:
-        seen.append(table.latest_snapshot_id())
-        keep(refresh)
-
-    monkeypatch.setattr(trees.IncrementalRefresh, "keep", kept)
-    for number in (2, 3):
-        session.execute(f"INSERT INTO orders (id, customer_id) VALUES ({number}, 1)")
-        view.refresh()
-    session.check("v", query)
-    assert view.strategies == {"recompute": 1, "incremental": 2}
-    assert seen[0] == 2
-
-
 def test_a_change_of_many_parts_keeps_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

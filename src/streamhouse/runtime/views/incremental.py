@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -60,10 +59,6 @@ LARGE_READ = 0.2
 
 _FEW_ROWS = 10_000
 """One thread computes fewer changes as fast as several."""
-
-_COMMIT_S, _POLL_S = 0.2, 0.005
-"""How long the writing of what many changes keep waits for the commit of the batch, which needs the
-processors first."""
 
 _QUERIES = 60
 """About how many queries compute few changes."""
@@ -165,16 +160,9 @@ class IncrementalView:
         If its process ends first, the next batch continues from older rows.
         """
 
-        latest = None if self._newest is None else self._newest.id
-        deadline = time.monotonic() + _COMMIT_S
-
         def work() -> None:
             try:
                 with opened:
-                    while wrote and time.monotonic() < deadline:
-                        if self._table.latest_snapshot_id() != latest:
-                            break
-                        time.sleep(_POLL_S)
                     refresh.keep()
                     self._store.fill(self._manifest(wrote, refresh.segments))
             except (StreamhouseError, StateError, OSError) as error:
