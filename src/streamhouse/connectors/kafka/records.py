@@ -197,11 +197,13 @@ class Records:
         place = pa.array(np.searchsorted(kept, records))
         others = {name: column.take(place) for name, column in keys.items() if name not in columns}
         columns |= others
+        with_metadata = any(column.metadata for column in self._layout.columns)
+        origins = [messages[index] for index in records.tolist()] if with_metadata else []
         return declared_rows(
             pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)),
             self._layout.columns,
             self._layout.schema,
-            lambda key: metadata_values(key, [messages[index] for index in records.tolist()]),
+            lambda key: metadata_values(key, origins),
         )
 
     def _upserted(
