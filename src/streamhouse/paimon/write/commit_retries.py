@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
 
-import psutil
-
 from streamhouse.errors import CommitConflictError
 from streamhouse.machine import process_namespace
 from streamhouse.paimon.read.table import Table
@@ -122,6 +120,9 @@ def remove_dead_attempts(table: Table, committer: TableCommitter) -> int:
 
 
 def _died(attempt_name: str) -> bool:
+    # It takes 15 ms to import, and few processes find attempts of others.
+    import psutil
+
     host, _, rest = attempt_name.partition("x")
     with suppress(ValueError):
         return host == _HOST and not psutil.pid_exists(int(rest.partition("x")[0], 16))
