@@ -253,7 +253,7 @@ KINDS: Mapping[str, _Columns] = {
         "extra": (_TEXT, lambda e: e.extra(2, 32)),
     },
 }  # fmt: skip
-"""The columns of events by name, and the types of their fields by name, with their values."""
+"""The columns of events by name: the type of each field, and what makes its values."""
 
 
 @lru_cache(maxsize=64)

@@ -217,10 +217,10 @@ class Table:
     ) -> list[bytes]:
         """The serialised splits of one snapshot (by default the newest), in a stable order.
 
-        None for the snapshot 0, the empty table before the first one.
-        With `in_commit_order` the splits of a bucket are in the order of its files, which is that
-        of the commits as long as nothing was compacted. Raises `TableError` if rows of the
-        snapshot have no bucket yet (`postpone_bucket`).
+        Snapshot 0 is the empty table before the first one, and has none. With `in_commit_order` the
+        splits of a bucket are in the order of its files, which is that of the commits as long as
+        nothing was compacted. Raises `TableError` if rows of the snapshot have no bucket yet
+        (`postpone_bucket`).
         """
         if 0 in (snapshot, self.pinned):
             return []

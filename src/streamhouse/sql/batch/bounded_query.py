@@ -410,7 +410,9 @@ def _into_target(analyzed: Analyzed, target: TableInfo, columns: tuple[str, ...]
         item.unalias().replace(aggregates.widened(item.unalias()))
     items: list[exp.Expr] = []
     for column, index in targets.column_mappings(script, node, target, columns, len(output)):
-        made = None if index is None else column_of("made", output[index])
-        item = targets.converted(script, node, made, types[index or 0], column)
+        made, kind = None, ""
+        if index is not None:
+            made, kind = column_of("made", output[index]), types[index]
+        item = targets.converted(script, node, made, kind, column)
         items.append(exp.alias_(item, quoted(column.name)))
     return exp.Select(expressions=items, from_=exp.From(this=derived(tree, "made")))

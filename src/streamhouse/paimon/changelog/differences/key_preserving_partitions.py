@@ -51,8 +51,7 @@ class BucketPart:
 
 def parts(old: Table, snapshot: int | None, new: Table) -> Iterator[BucketPart]:
     """The parts in which `new` has rows, with the rows of `old` at `snapshot` (None: no rows)."""
-    before = _by_bucket(old, old.splits(snapshot) if snapshot is not None else [])
-    after = _by_bucket(new, new.splits())
+    before, after = _by_bucket(old, old.splits(snapshot or 0)), _by_bucket(new, new.splits())
     for folder in sorted(after):
         old_splits, new_splits = tuple(before.get(folder, ())), tuple(after[folder])
         largest = max(row_count(old_splits), row_count(new_splits))

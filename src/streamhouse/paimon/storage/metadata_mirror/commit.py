@@ -114,8 +114,10 @@ def commit_in_copy(
     then nothing has changed. Raises `LostCommitError` if the snapshot was replaced, or another
     writer has taken the number.
     """
+    if object_store_parts(table) is None:
+        return False
     # The core reads the manifests only for some commits.
-    for manifests in () if object_store_parts(table) is None else (False, True):
+    for manifests in (False, True):
         with borrowed(table) as folder:
             made = None
             try:
