@@ -12,7 +12,7 @@ delta      `--delta` orders get other prices in one commit. `ratio` is the time 
            view (REFRESH, when nothing else has changed) over that of the refresh.
 restart    The pipeline is killed (SIGKILL) and started again, and orders change; from the start of
            the process to the commit of the view. `ratio` is 6 s over the median.
-fan_out    A customer with a fifth of the orders moves to another country. `ratio` is 2 s over the
+fan_out    A customer with `--fan-out` orders moves to another country. `ratio` is 2 s over the
            longest pause of another view of the pipeline, whose table changes five times a second.
 fresh      For `--seconds`, 1,000 rows of all three tables change each second; from each commit to
            the commit of the view that shows it. `ratio` is 300 ms over the median.
@@ -373,7 +373,7 @@ def _restart(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[st
 
 def _fan_out(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[str, Any]:
     before = lab.snapshot("sales")
-    lab.crowd(given.orders // 5)
+    lab.crowd(given.fan_out)
     pipeline.refreshed(before)
     settle(lab, "sales")
     first, before, moved = lab.snapshot("beats"), lab.snapshot("sales"), False
@@ -462,11 +462,12 @@ def show(figures: Iterator[dict[str, Any]], as_json: bool) -> None:
 def main() -> int:
     text = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=text)
-    parser.add_argument("--orders", type=int, default=5_000_000)
+    parser.add_argument("--orders", type=int, default=10_000_000)
     parser.add_argument("--customers", type=int, default=1_000_000)
     parser.add_argument("--products", type=int, default=10_000)
     parser.add_argument("--changes", type=int, default=1000, help="orders that change at once")
     parser.add_argument("--delta", type=int, default=100_000, help="orders that change at once")
+    parser.add_argument("--fan-out", type=int, default=1_000_000, help="orders of one customer")
     parser.add_argument("--seconds", type=float, default=20.0, help="of `fresh`")
     parser.add_argument("--runs", type=int, default=5, help="of `refresh`")
     parser.add_argument("--json", action="store_true", help="print one JSON object a figure")

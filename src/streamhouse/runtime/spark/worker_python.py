@@ -16,6 +16,9 @@ from streamhouse.paimon.java.jars import cache_folder
 from streamhouse.paimon.java.jvm import end_process
 from streamhouse.runtime.spark.worker_request import PARENT
 
+ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""Variables of processes that compute rows: mimalloc, Arrow's default, keeps 100 MB of freed memory
+in each."""
 _REQUEST = Path(__file__).with_name("worker_request.py")
 _DRIVER_PYTHON = Path(__file__).with_name("driver_python")
 _WAITING = 128
@@ -74,7 +77,7 @@ class WorkerParent:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "streamhouse.runtime.spark.worker_parent", str(number)],
                 # PySpark sets this for all workers; it has no effect after a fork.
-                env={"PYTHONHASHSEED": "0", **os.environ},
+                env={"PYTHONHASHSEED": "0", **ENVIRONMENT, **os.environ},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -20,6 +20,7 @@ from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError
 from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.incremental import IncrementalRefresh
+from streamhouse.runtime.spark.worker_python import ENVIRONMENT
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.spark_data_source import SPEC
 from streamhouse.runtime.views.incremental import compiled, unsuitable
@@ -178,7 +179,10 @@ class Builder:
         """Why a build has failed; empty if it has not."""
         (self._folder / BUILD).write_bytes(pickle.dumps(offset))
         command = [sys.executable, "-m", "streamhouse.runtime.views.build", str(self._folder)]
-        with subprocess.Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=PIPE) as self._process:
+        env = {**ENVIRONMENT, **os.environ}
+        with subprocess.Popen(
+            command, stdin=PIPE, stdout=DEVNULL, stderr=PIPE, env=env
+        ) as self._process:
             assert self._process.stderr is not None
             text = self._process.stderr.read().decode(errors="replace").strip()
         return text if self._process.returncode else ""

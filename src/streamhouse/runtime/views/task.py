@@ -1,7 +1,6 @@
 """The task of a view's refresh: computes the result, and writes what differs from the view."""
 
 import contextlib
-import ctypes
 import logging
 import time
 from collections import Counter
@@ -327,10 +326,9 @@ def _stored(batches: Iterator[pa.RecordBatch], table: Table) -> Iterator[pa.Reco
 
 def _free_memory() -> None:
     """Return memory that allocators keep to the operating system."""
-    pa.default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    # On Linux that of the system calls `malloc_trim`.
+    for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
+        pool.release_unused()
 
 
 class LateWriter:
