@@ -120,6 +120,11 @@ class JobQuery(ABC):
         return self.checkpoint.path
 
     @property
+    def run_folder(self) -> Path:
+        """The folder of this run, which the planner reads, too."""
+        return self._run.folder
+
+    @property
     def last_offset(self) -> Offset:
         """The source's offset after the last committed batch; `{}` before the first."""
         return source_offset(self.progress.last_offset)
@@ -136,9 +141,10 @@ class JobQuery(ABC):
         """
         self.metrics.begin()
         name, path = self.description.name, self.checkpoint.path
-        self._run.start(spark, self.spec, name, path, self._batch)
+        self._run.start(spark, self.spec, name, path, self.run_batch)
 
-    def _batch(self, frame: DataFrame, spark_batch: int) -> None:
+    def run_batch(self, frame: DataFrame, spark_batch: int) -> None:
+        """Run the tasks of a batch that Spark has planned, commit it, then pause."""
         began = time.monotonic()
         self.checkpoint.logs.sync(spark_batch)
         batch = self.commit(frame)
