@@ -1,7 +1,7 @@
 # Two commands do everything from an empty state: `make demo` and `make test`.
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
-PACKAGES := src tests $(wildcard benchmarks)
+PACKAGES := src tests $(wildcard benchmarks) dbt-streamhouse
 BENCHMARKS := $(filter-out benchmarks/endurance.py benchmarks/mysql_sync.py benchmarks/nexmark.py benchmarks/nexmark_live.py benchmarks/peer_flink.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help

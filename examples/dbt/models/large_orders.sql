@@ -1,0 +1,2 @@
+{{ config(materialized='view') }}
+SELECT * FROM {{ source('shop', 'orders') }} WHERE price > 10
