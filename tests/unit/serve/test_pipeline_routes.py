@@ -116,7 +116,9 @@ def test_metrics_include_pipelines(warehouse: Path) -> None:
     assert f"streamhouse_TotalNumberOfUpdateEventsSeen{labels} 2.0" in text
     assert f"streamhouse_lastCommitDuration{labels} 12.5" in text
     assert 'streamhouse_numRecordsIn{pipeline="revenue",query="d.b"} 99.0' in text
-    assert 'pipeline="old"' not in text and "pipeline=" not in hidden
+    assert 'pipeline="old",query=' not in text and "pipeline=" not in hidden
+    assert 'streamhouse_pipeline_running{pipeline="old"} 0.0' in text
+    assert 'streamhouse_pipeline_running{pipeline="fed"} 1.0' in text
     (found,) = listed["queries"]
     assert found["lag"] is not None and "state" not in found["lag"]
     metrics = found["metrics"]

@@ -82,9 +82,24 @@ class Metrics:
         collectors: tuple[Any, ...] = (
             self._registry,
             SimpleNamespace(collect=partial(_stream_metrics, visible)),
+            SimpleNamespace(collect=partial(_pipeline_metrics, pipelines)),
             SimpleNamespace(collect=partial(_query_metrics, running)),
         )
         return b"".join(map(generate_latest, collectors))
+
+
+def _pipeline_metrics(pipelines: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Whether pipelines run, and how often they have been restarted after errors."""
+    up = GaugeMetricFamily(
+        "streamhouse_pipeline_running", "1 if a pipeline runs, else 0", labels=["pipeline"]
+    )
+    restarts = GaugeMetricFamily(
+        "streamhouse_pipeline_restarts", "Restarts after an error", labels=["pipeline"]
+    )
+    for pipeline in pipelines:
+        up.add_metric([pipeline["name"]], pipeline["state"] == "running")
+        restarts.add_metric([pipeline["name"]], pipeline["restarts"])
+    yield from (up, restarts)
 
 
 def _query_metrics(pipelines: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
