@@ -37,12 +37,11 @@ from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.session.ddl import located, mention_renamed, note_outdated_options
 from streamhouse.runtime.session.materialized_views import DefinedView
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, checkpoint_names
 from streamhouse.runtime.spark.settings import DEFAULT_MASTER, SparkOptions
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
-from streamhouse.runtime.statements.explain import explain
+from streamhouse.runtime.statements.explain import shown
 from streamhouse.runtime.statements.insert_plan import is_bounded_query, lookup_strategies
 from streamhouse.runtime.statements.result_view import kept_spec
 from streamhouse.runtime.statements.resumption import check_appending, check_start
@@ -233,7 +232,8 @@ class ScriptRunner:
         match statement:
             case syntax.SetOption():
                 settings = session.settings
-                self._table({"key": list(settings), "value": list(settings.values())})
+                table = pa.table({"key": list(settings), "value": list(settings.values())})
+                self._output.rows(table.to_reader())
             case syntax.Insert():
                 self._notice(statement.target, bounded_statements.insert(session, statement))
             case syntax.DmlStatement():
@@ -251,20 +251,14 @@ class ScriptRunner:
                 self._sync(statement)
             case syntax.Call():
                 self._output.rows(self._call(statement).to_reader())
-            case syntax.Show() | syntax.Describe():
-                self._table(describe(self._session, statement))
-            case syntax.Explain():
-                self._table({"plan": explain(self._session, statement)})
+            case syntax.Show() | syntax.Describe() | syntax.Explain():
+                self._output.rows(shown(self._session, statement).to_reader())
             case _:
                 raise UnsupportedSqlError("this statement is not supported")
 
     def _notice(self, table: Name, text: object) -> None:
         self._done.append(f"{'.'.join(table)}: {text}")
         self._output.notice(self._done[-1])
-
-    def _table(self, columns: Mapping[str, Sequence[str | None]]) -> None:
-        table = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
-        self._output.rows(table.to_reader())
 
     def _view(self, statement: syntax.Statement, target: TableInfo, plan: ViewPlan) -> None:
         """Add the query of a view, or refresh it once if it is not refreshed continuously."""

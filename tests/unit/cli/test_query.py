@@ -89,6 +89,18 @@ def test_joins_and_aggregates_keep_their_types(shop: Any, sales: str) -> None:
 
 
 @pytest.mark.usefixtures("sales")
+def test_show_describe_and_explain(shop: Any) -> None:
+    assert answer(shop, "SHOW TABLES IN shop LIKE 'sal%'") == [{"tables": "sales"}]
+    described = answer(shop, "DESCRIBE shop.sales")
+    assert [(each["name"], each["type"]) for each in described][0] == ("country", "STRING")
+    created = query(shop, "SHOW CREATE TABLE shop.sales").stdout.splitlines()
+    assert created[0].startswith("CREATE TABLE") and len(created) > 3
+    plan = query(shop, "EXPLAIN SELECT country, COUNT(*) FROM shop.sales GROUP BY country").stdout
+    assert "aggregate by country: COUNT(*)" in plan and "incremental" in plan
+    assert "did you mean" in query(shop, "DESCRIBE shop.sale").stderr
+
+
+@pytest.mark.usefixtures("sales")
 def test_a_bare_name_must_be_in_one_database(shop: Any) -> None:
     shop.warehouse.create_database("other")
     assert len(answer(shop, "SELECT * FROM sales")) == 3

@@ -22,7 +22,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.session.show_statements import describe
+from streamhouse.runtime.statements.explain import shown
 from streamhouse.sql import syntax
 from streamhouse.sql.statements.script import parse_script
 
@@ -93,15 +93,11 @@ class Cursor:
         if isinstance(statement, syntax.Select):
             with bounded_statements.select(session, statement.query) as reader:
                 table = reader.read_all()
-            names, rows = (
-                table.column_names,
-                zip(*(c.to_pylist() for c in table.columns), strict=True),
-            )
         else:
             assert isinstance(statement, syntax.Show | syntax.Describe)
-            columns = describe(session, statement)
-            names, rows = list(columns), zip(*columns.values(), strict=True)
-        self.description = [(name, *[None] * 6) for name in names]
+            table = shown(session, statement)
+        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        self.description = [(name, *[None] * 6) for name in table.column_names]
         self._rows = list(rows)
         self.message, self.rowcount = "SELECT", len(self._rows)
 

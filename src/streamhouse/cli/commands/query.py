@@ -1,8 +1,15 @@
 """`streamhouse query`: prints the result of a SELECT over the tables of a warehouse."""
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING
 
 from streamhouse.cli.flags import DEFAULT_WAREHOUSE, QueryFormat, open_warehouse, with_flags
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog.warehouse import Warehouse
+    from streamhouse.sql.syntax import Describe, Explain, Show
 
 
 @with_flags("query")
@@ -12,18 +19,24 @@ def query(
     option: list[str] | None = None,
     format: QueryFormat = QueryFormat.TABLE,
 ) -> None:
-    """Print the result of one SELECT over the tables of a warehouse.
+    """Print the result of one SELECT, SHOW, DESCRIBE or EXPLAIN over the tables of a warehouse.
 
     Write tables as database.table, or just table if only one database has it. In JSON, decimals and
     timestamps are strings (all digits, ISO 8601), bytes are base64, and NaN and the
     infinities are strings.
     """
+    from streamhouse.cli.output import write_rows
     from streamhouse.serve.queries.client_select import parse_single_select
+    from streamhouse.sql import syntax
+    from streamhouse.sql.statements.script import parse_script
 
+    match parse_script(sql):
+        case [syntax.Show() | syntax.Describe() | syntax.Explain() as statement]:
+            _show(statement, open_warehouse(warehouse, option), format)
+            return
     select = parse_single_select(sql)
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.cli.output import write_rows
     from streamhouse.duckdb_engine import bounded_reader
     from streamhouse.serve.views.served_view import WarehouseTables
     from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -31,3 +44,19 @@ def query(
     plan = analyze_bounded(select, WarehouseTables(opened))
     with bounded_reader(plan, opened) as reader:
         write_rows(format, reader.schema, reader, sys.stdout)
+
+
+def _show(statement: Show | Describe | Explain, warehouse: Warehouse, format: QueryFormat) -> None:
+    from streamhouse.cli.output import write_rows
+    from streamhouse.runtime.session.session import Session
+    from streamhouse.runtime.statements.explain import shown
+    from streamhouse.work_folder import work_folder
+
+    with work_folder("streamhouse-results-") as folder:
+        session = Session(warehouse.options)
+        session.catalogs.temporary_folder = lambda: folder
+        rows = shown(session, statement)
+    if format == QueryFormat.TABLE and rows.column_names[0].startswith(("create", "plan")):
+        print("\n".join(rows.column(0).to_pylist()))
+    else:
+        write_rows(format, rows.schema, rows.to_batches(), sys.stdout)

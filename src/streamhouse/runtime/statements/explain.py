@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
+import pyarrow as pa
+
 from streamhouse.connectors import registry
 from streamhouse.errors import StreamhouseError, UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
@@ -10,6 +12,7 @@ from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.operators.trees.drawing import drawn, whole_reason
 from streamhouse.runtime.session.materialized_views import ViewInputTables
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.session.show_statements import ResultColumns, describe
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert, plan_select
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView, Staged
@@ -26,6 +29,16 @@ from streamhouse.sql.syntax import Insert
 from streamhouse.sql.views.statement import CreateMaterializedView
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 from streamhouse.state.store import StateStore
+
+
+def shown(session: Session, statement: syntax.Show | syntax.Describe | syntax.Explain) -> pa.Table:
+    """The rows of SHOW, DESCRIBE or EXPLAIN; all columns are texts."""
+    columns: ResultColumns
+    if isinstance(statement, syntax.Explain):
+        columns = {"plan": explain(session, statement)}
+    else:
+        columns = describe(session, statement)
+    return pa.table({name: pa.array(texts, pa.string()) for name, texts in columns.items()})
 
 
 def explain(session: Session, statement: syntax.Explain) -> list[str]:
