@@ -26,7 +26,7 @@ from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView, UnreadChanges
 from streamhouse.errors import TableError
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogState
-from streamhouse.mysql.table import Server, TableDefinition, check_logged
+from streamhouse.mysql.table import Server, Size, TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.runtime.sync import planner as planner_module
 from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
@@ -36,9 +36,12 @@ NOTE = MySqlColumn("note", "varchar", "varchar(9)", charset="utf8mb4", collation
 
 
 def table(number: int, name: str = "t") -> FollowedTable:
-    definition = TableDefinition("shop", f"{name}{number}", (KEY, NOTE), (KEY,), "utf8mb4")
+    size = Size(10 * number)
+    definition = TableDefinition(
+        "shop", f"{name}{number}", (KEY, NOTE), (KEY,), "utf8mb4", size=size
+    )
     columns = (("id", "INT"), ("note", "VARCHAR(9)"))
-    return FollowedTable(str(number), definition, f"ods.t{number}", columns, 10 * number)
+    return FollowedTable(str(number), definition, f"ods.t{number}", columns)
 
 
 def at(pos: int) -> BinlogPosition:

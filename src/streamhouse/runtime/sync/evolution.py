@@ -164,20 +164,12 @@ class SchemaEvolution:
             replace_json(self._added, {**added, target: sorted(names)})
         reconciliation = self._altered(target, wanted)
         altered, types = self._warehouse.table(target), reconciliation.types
-        now = [
-            with_columns(
-                self._options,
-                replace(
-                    tables[id],
-                    definition=replace(one.definition, hidden_in=tables[id].definition.hidden_in),
-                    rows=one.rows,
-                ),
-                altered,
-                types,
-            )
-            for id, one in found.items()
-            if one.definition is not None
-        ]
+        now = []
+        for id, one in found.items():
+            assert one.definition is not None
+            own = replace(one.definition, hidden_in=tables[id].definition.hidden_in)
+            described = replace(tables[id], definition=own)
+            now.append(with_columns(self._options, described, altered, types))
         return PreparedReload(now, deletes, _left_out(target, reconciliation))
 
     def _check_only_writer(
@@ -254,10 +246,7 @@ class SchemaEvolution:
         now = {id: altered.get(id, table) for id, table in before.items()}
         ddls = {id: found[id] for id in before if id in altered}
         statement = "; ".join(dict.fromkeys(ddl.statement for ddl in ddls.values()))
-        sources = [
-            FoundTable(table.names, table.definition, None, table.rows, None)
-            for table in now.values()
-        ]
+        sources = [FoundTable(table.names, table.definition) for table in now.values()]
         wanted = self._wanted(target, sources, statement)
         others = [table for id, table in now.items() if id not in ddls]
         spelt = self._options.spelt

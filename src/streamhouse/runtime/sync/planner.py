@@ -260,12 +260,7 @@ class SyncPlanner(TablesPlanner):
             prepared = self._follower.prepare(target, stale, own, by_id)
             for table in prepared.tables:
                 check_parents(table.full_name, table.definition.foreign_keys, followed)
-            # The estimate of the rows alone is no other version.
-            versions = {
-                table.id: table
-                for table in prepared.tables
-                if table != replace(own[table.id], rows=table.rows)
-            }
+            versions = {table.id: table for table in prepared.tables if table != own[table.id]}
             texts = [*prepared.texts, *self._follower.copy_comments(by_id.values())]
             if stale.statement != FOREIGN_KEY:
                 texts.append(f"{target} was compared with MySQL")

@@ -165,7 +165,7 @@ class SyncTables:
 
     def _followed(self, source: FoundTable, target: Target, id: str) -> FollowedTable:
         assert source.definition is not None
-        table = FollowedTable(id, source.definition, target.identifier, (), source.rows)
+        table = FollowedTable(id, source.definition, target.identifier)
         opened = self._options.address(table.target).open()
         return with_columns(self._options, table, opened, target.types)
 

@@ -159,8 +159,7 @@ class DeclaredTablePlanner(TablesPlanner):
             return self._discovery(self._filter).found(but)
         definition = load_table(self._session, self._options)
         self._check(definition)
-        names = definition.database, definition.name
-        return [FoundTable(names, definition, None, definition.size.rows, None)]
+        return [FoundTable((definition.database, definition.name), definition)]
 
     def _table(
         self, id: str, found: FoundTable, like: FollowedTable | None = None
@@ -176,7 +175,7 @@ class DeclaredTablePlanner(TablesPlanner):
         columns = tuple((column.name, str(kind)) for column, kind in selected)
         if like is not None and self._columns is None and columns != like.columns:
             raise TableError(_different(found.full_name, columns, like))
-        return FollowedTable(id, found.definition, "", columns, found.rows, kinds)
+        return FollowedTable(id, found.definition, "", columns, kinds)
 
     def fields(self) -> pa.Schema | None:
         """The declared columns, each as the first table reads it that has it; None: not declared.
