@@ -1,7 +1,7 @@
 """Reads the parts of a batch, on executors."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -166,20 +166,18 @@ class PartReader:
         """
         ranges: list[TableRange] = []
         tables: list[_TableEvents] = []
-        with ExitStack() as stack:
-            for part in parts:
-                if part.changes is None:
-                    continue
-                captured = part.table.captured_table(self._options, self._server, self._relay)
-                ranges.append(TableRange(captured, part.changes))
-                selection: RowSelection | None = part.key_group
-                if part.up_to is not None:
-                    selection = read = SnapshotFilter(captured, part.up_to)
-                    stack.callback(read.close)
-                writer = part.table.writer(self._zone, self._options.zero_dates)
-                tables.append(_TableEvents(part.table, writer, BatchDecoder(selection)))
-            if ranges:
-                yield from _collected(tables, read_tables(ranges, end))
+        for part in parts:
+            if part.changes is None:
+                continue
+            captured = part.table.captured_table(self._options, self._server, self._relay)
+            ranges.append(TableRange(captured, part.changes))
+            selection: RowSelection | None = part.key_group
+            if part.up_to is not None:
+                selection = SnapshotFilter(captured, part.up_to, self._connections.session)
+            writer = part.table.writer(self._zone, self._options.zero_dates)
+            tables.append(_TableEvents(part.table, writer, BatchDecoder(selection)))
+        if ranges:
+            yield from _collected(tables, read_tables(ranges, end))
 
     def snapshot(self, part: TablePart) -> Iterator[TableRows]:
         """The rows of the part's chunks."""
@@ -271,13 +269,12 @@ def _drained(tables: Sequence[_TableEvents]) -> list[TableRows]:
 
 
 class SnapshotFilter:
-    """Selects the rows with keys up to `up_to`; a `RowSelection`."""
+    """Selects the rows with keys up to `up_to`; a `RowSelection`. `session` compares texts."""
 
-    def __init__(self, captured: CapturedTable, up_to: KeyJson) -> None:
-        self._captured, self._up_to = captured, up_to
+    def __init__(self, captured: CapturedTable, up_to: KeyJson, session: Session) -> None:
+        self._captured, self._up_to, self._session = captured, up_to, session
         self.key_indexes = captured.key_indexes
         self._space = KeySpace(captured.table)
-        self._session = Session(captured.options)
 
     def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Which rows the snapshot has read; `columns`: those of the key."""
@@ -286,6 +283,3 @@ class SnapshotFilter:
         within = self._space.within(some, None, self._up_to, self._session)
         selected = dict(zip(some, within, strict=True))
         return np.array([selected[key] for key in keys], np.bool_)
-
-    def close(self) -> None:
-        self._session.close()
