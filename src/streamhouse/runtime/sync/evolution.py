@@ -163,13 +163,12 @@ class SchemaEvolution:
         if set(added.get(target, ())) != names:
             replace_json(self._added, {**added, target: sorted(names)})
         reconciliation = self._altered(target, wanted)
-        altered, types = self._warehouse.table(target), reconciliation.types
-        now = []
+        now, altered = [], self._warehouse.table(target)
         for id, one in found.items():
             assert one.definition is not None
             own = replace(one.definition, hidden_in=tables[id].definition.hidden_in)
             described = replace(tables[id], definition=own)
-            now.append(with_columns(self._options, described, altered, types))
+            now.append(with_columns(self._options, described, altered))
         return PreparedReload(now, deletes, _left_out(target, reconciliation))
 
     def _check_only_writer(
@@ -260,9 +259,9 @@ class SchemaEvolution:
         reconciliation = self._altered(target, wanted)
         followed.texts += _left_out(target, reconciliation)
         followed.tables = [other for other in followed.tables if other.target != target]
-        opened, types = self._warehouse.table(target), reconciliation.types
+        opened = self._warehouse.table(target)
         for table in now.values():
-            one = with_columns(self._options, table, opened, types)
+            one = with_columns(self._options, table, opened)
             if one != before[table.id]:
                 followed.tables.append(one)
         if reconciliation.replaced:

@@ -167,7 +167,7 @@ class SyncTables:
         assert source.definition is not None
         table = FollowedTable(id, source.definition, target.identifier)
         opened = self._options.address(table.target).open()
-        return with_columns(self._options, table, opened, target.types)
+        return with_columns(self._options, table, opened)
 
     def _followable(self, found: Sequence[FoundTable]) -> list[FoundTable]:
         found = self._with_parents([self._with_valid_name(table) for table in found])
