@@ -198,7 +198,7 @@ def test_a_complete_relay_log_drops_nothing_that_is_needed(tmp_path: Path) -> No
     writer = FrameWriter(tmp_path, 10)
     writer.begin(at(4))
     for end in (100, 200, 300):
-        writer.append(at(end), [b"x" * 50], False)
+        writer.append(at(end), [b"x" * 50])
         writer.commit(at(end))
     writer.close()
     assert held_bytes(tmp_path) > 150

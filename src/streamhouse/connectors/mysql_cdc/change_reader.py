@@ -58,16 +58,16 @@ class RelayReader:
         start, decoder, header = self.position, self.decoder, HEADER.unpack_from
         for frame in self._frames.up_to(end):
             after, until = _within(start, frame.end), _within(end, frame.end)
-            at, data, trailer = 0, frame.events, frame.trailer
+            at, data = 0, frame.events
             while at < len(data):
                 _, kind, _, size, pos, _ = header(data, at)
                 if after < pos <= until:
                     if kind in ROWS:
-                        event = decoder.row_event(kind, data, at, at + size - trailer)
+                        event = decoder.row_event(kind, data, at, at + size)
                         if event is not None:
                             yield event
                     else:
-                        decoder.process(kind, data, at, at + size - trailer, frame.end.file, pos)
+                        decoder.process(kind, data, at, at + size, frame.end.file, pos)
                 at += size
         self.position = max(start, end)
 
