@@ -68,12 +68,6 @@ class FollowedTable:
         )
 
     @property
-    def key_indexes(self) -> tuple[int, ...]:
-        """The indexes of the key's columns among those that are read."""
-        read = self._read
-        return tuple(read.index(column) for column in self.definition.key)
-
-    @property
     def _read(self) -> tuple[MySqlColumn, ...]:
         """The columns to read: those that are written, then those of the key."""
         by_name = {column.name: column for column in self.definition.columns}
