@@ -82,13 +82,14 @@ class PreparedReload(NamedTuple):
 class SchemaEvolution:
     """Decides the consequences of statements for the targets of a sync, and alters these.
 
-    A file in its `checkpoint` has the names of the columns that reloads have added to each target.
+    `targets`: the Paimon tables. A file in the `checkpoint` has the names of the columns that
+    reloads have added to each of them.
     """
 
     def __init__(self, options: SyncOptions, checkpoint: Path, query_id: str) -> None:
         self._options, self._rules = options, options.schema_changes
         self._added = checkpoint / _ADDED
-        self._targets = Targets(options, lambda text: None)
+        self.targets = Targets(options, lambda text: None)
         self._warehouse = Warehouse(options.warehouse)
         self._present = PresentRows(options, query_id)
 
@@ -184,10 +185,6 @@ class SchemaEvolution:
                 f"rows may have been deleted, which cannot be told from those of others: {other}",
             )
 
-    def copy_comments(self, found: Iterable[FoundTable]) -> list[str]:
-        """Give the targets the comments of tables as they are now; returns messages to the user."""
-        return self._targets.copy_comments(found)
-
     # -- one statement about one table
 
     def _follow(
@@ -272,7 +269,7 @@ class SchemaEvolution:
         """The columns of the target by MySQL's tables; the key must still be the same."""
         lenient = self._rules.behavior in ("try_evolve", "lenient")
         try:
-            return self._targets.wanted(target, sources, statement, lenient)
+            return self.targets.wanted(target, sources, statement, lenient)
         except TableError as error:
             raise refused(target, statement, str(error)) from None
 

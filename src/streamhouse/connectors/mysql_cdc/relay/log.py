@@ -213,8 +213,8 @@ class _EventSelection:
     """
 
     def __init__(self, tables: Sequence[TableNames], server: Server) -> None:
-        self._tables: list[TableNames] = []
         self._server = server
+        self._parsed: dict[str, TableName] = {}
         self._names: dict[bytes, frozenset[str]] = {}
         self._by_table_id: dict[bytes, frozenset[str]] = {}
         self.altered = _NONE
@@ -222,10 +222,11 @@ class _EventSelection:
 
     def add(self, tables: Sequence[TableNames]) -> None:
         """Follow these tables, too."""
-        self._tables += tables
         for table in tables:
-            name = folded_names(names_of(*table), self._server.ignores_case)
-            self._names[name] = frozenset({".".join(table)})
+            full, name = ".".join(table), folded_names(names_of(*table), self._server.ignores_case)
+            self._names[name] = frozenset({full})
+            # Keeps too many statements rather than too few: readers compare as the server does.
+            self._parsed[full] = TableName.parsed(*table, ignores_case=True)
 
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The followed tables that the event at bytes `at` to `end` concerns; empty: none."""
@@ -241,16 +242,9 @@ class _EventSelection:
 
     def _affected(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The tables that a statement concerns, or whose rows it may change."""
-        # Keeps too many statements rather than too few: readers compare names as the server does.
         statement = statement_of(kind, data, at, end, self._server.mariadb, ignores_case=True)
         if statement is None:
             return _NONE
-        names = {
-            ".".join(table): TableName.parsed(*table, ignores_case=True) for table in self._tables
-        }
-        self.altered = frozenset(
-            full
-            for full, name in names.items()
-            if statement.concerns(name) or statement.hides(name)
-        )
-        return frozenset(full for full, name in names.items() if statement.may_write(name))
+        names = self._parsed.items()
+        self.altered = frozenset(full for full, name in names if statement.is_about(name))
+        return frozenset(full for full, name in names if statement.may_write(name))
