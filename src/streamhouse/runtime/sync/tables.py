@@ -157,7 +157,7 @@ class SyncTables:
         self._check_comparable(tables)
         self._present_rows(old, tables, all_tables)
         self._joining(tables)
-        self._table_sets.add(all_tables, old.next_id + len(tables), zone, created={})
+        self._table_sets.add(all_tables, zone, created={})
         if self._scratch is not None:
             self._scratch.end()
             self._scratch = None
