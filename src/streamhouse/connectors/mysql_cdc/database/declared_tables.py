@@ -3,6 +3,7 @@
 docs/decisions/157-shards-of-a-declared-table.md says how names are interpreted.
 """
 
+import contextlib
 import functools
 import re
 import time
@@ -100,14 +101,11 @@ class DeclaredTablePlanner(TablesPlanner):
     @functools.cached_property
     def like(self) -> FollowedTable:
         """The first table by name that can be read; it decides the types of the columns."""
-        error: TableError | None = None
         for found in self.found.values():
-            try:
+            with contextlib.suppress(TableError):
                 return self._table("", found)
-            except TableError as first:
-                error = error or first
-        assert error is not None
-        raise error
+        # Raises the error of the first one.
+        return self._table("", next(iter(self.found.values())))
 
     def all(self) -> list[FollowedTable]:
         """All tables found so far; raises `TableError` for one that cannot be read."""
