@@ -65,18 +65,6 @@ def _declared_type(column: MySqlColumn, declared: str) -> pa.DataType:
     return arrow_type(declared)
 
 
-def is_exact(column: MySqlColumn, target: pa.DataType | None) -> bool:
-    """Whether different values of a column of the key stay different in the type `target`.
-
-    None: the column is not read, which counts as no.
-    """
-    if column.family in ("date", "datetime") and target == pa.string():
-        return True  # MySQL's text
-    if column.family in ("int", "uint64", "year") and target is not None:
-        return bool(pa.types.is_integer(target) or pa.types.is_decimal(target))
-    return bool(target == column.exact)
-
-
 def check_columns(session: Session, options: MySqlOptions, columns: Sequence[MySqlColumn]) -> None:
     """Raise `TableError` for columns whose text cannot be decoded exactly from the binlog."""
     for column in columns:

@@ -1,6 +1,5 @@
 """The order of keys; if it depends on a collation, the server compares them."""
 
-import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -27,15 +26,14 @@ from streamhouse.mysql.values.types import (
 
 _LOCAL = frozenset(
     {
-        "int", "uint64", "year", "decimal", "binary", "date", "datetime", "timestamp", "time",
-        "enum", "set", "bit",
+        "int", "uint64", "year", "decimal", "binary", "date", "datetime", "timestamp", "enum",
+        "set", "bit",
     }
 )  # fmt: skip
-_BY_SERVER = frozenset({"string", "uuid", "inet4", "inet6"})
+_BY_SERVER = frozenset({"string", "time", "uuid", "inet4", "inet6"})
 _KEYS_PER_QUERY = 500
 _LONGEST_LIST = 1000
 _Literal: TypeAlias = Callable[[MySqlColumn, Any, list[Any]], str]
-_TIME = re.compile(r"(-?)(\d+):(\d+):(\d+)(?:\.(\d+))?")
 
 
 class KeySpace:
@@ -253,19 +251,8 @@ def _by_position(column: MySqlColumn, name: str, operator: str, bound: int) -> s
 def _comparable(column: MySqlColumn, value: Any) -> Any:
     if column.family == "decimal":
         return Decimal(value)
-    if column.family == "time":
-        return _time_micros(value)
     # An offset of an earlier release may have zeros at the end.
     return key_text(column, value) if column.has_date else value
-
-
-def _time_micros(text: str) -> int:
-    match = _TIME.fullmatch(text)
-    assert match is not None
-    hours, minutes, seconds = (int(match[group]) for group in (2, 3, 4))
-    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
-    micros += int((match[5] or "").ljust(6, "0"))
-    return -micros if match[1] else micros
 
 
 def _plain_literal(column: MySqlColumn, value: Any, arguments: list[Any]) -> str:

@@ -36,6 +36,7 @@ class Followed:
         if declared is not None:
             columns = [Column("k", declared), Column("id", "INT"), Column("v", "STRING")]
         self._source = database.source("t", columns, chunks | (options or {}))
+        assert self._source.keyed_by == ("k", "id")
         self.again()
 
     def again(self) -> None:

@@ -465,7 +465,7 @@ def test_a_boolean_key_keeps_all_numbers(database: Database) -> None:
     offset, rows = catch_up(declared, declared.initial_offset())
     assert [(row["k"], row["v"]) for row in rows] == [(False, True), (True, True)]
     database.run("INSERT INTO t VALUES (5, 0)")
-    with pytest.raises(TableError, match="'k' .* other values than 0 and 1.*declare it as TINYINT"):
+    with pytest.raises(TableError, match="'k' .* has the value .*such as TINYINT"):
         catch_up(declared, offset)
     _, rows = catch_up(source, source.initial_offset())
     assert [row["k"] for row in rows] == [0, 1, 5]

@@ -41,13 +41,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import LoggedTable, RowEvent
 from streamhouse.mysql.charsets import charsets_of
 from streamhouse.mysql.values.byte_values import geometry_texts, inet4_text, inet6_text, uuid_text
-from streamhouse.mysql.values.dates import (
-    FIRST_DAY,
-    FIRST_US,
-    DateReading,
-    parsed,
-    timestamp_text,
-)
+from streamhouse.mysql.values.dates import FIRST_DAY, FIRST_US, DateReading, parsed
 from streamhouse.mysql.values.types import MySqlColumn, to_values, unreadable
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
@@ -65,6 +59,15 @@ _WITHOUT_HEADER = 0x08
 _DAY_MICROS = 86_400_000_000
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _TIME_OFFSET = 0x800000
+
+
+def _timestamp_text(micros: int, digits: int) -> str:
+    """MySQL's text of microseconds since 1970; of 0, the zero date."""
+    if not micros:
+        return _datetime_text((0,) * 7, digits)
+    timestamp = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=micros)
+    text = timestamp.isoformat(" ", "seconds")
+    return f"{text}.{timestamp.microsecond:06d}"[: len(text) + 1 + digits] if digits else text
 
 
 def days(year: int, month: int, day: int) -> int | None:
@@ -143,7 +146,7 @@ def date_text_reader(wire: LoggedColumn, digits: int) -> Read:
 
         def read_timestamp(data: bytes, at: int) -> tuple[str, int]:
             value, end = read_micros(data, at)
-            return timestamp_text(value, digits) if value else _datetime_text((0,) * 7, digits), end
+            return _timestamp_text(value, digits), end
 
         return read_timestamp
     parts_of = _old_datetime_parts

@@ -26,7 +26,7 @@ from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView, UnreadChanges
 from streamhouse.errors import TableError
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogState
-from streamhouse.mysql.table import Server, TableDefinition, check_logged
+from streamhouse.mysql.table import Server, Size, TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.runtime.sync import planner as planner_module
 from streamhouse.runtime.sync.planner import SyncPlanner, progress_of
@@ -36,9 +36,12 @@ NOTE = MySqlColumn("note", "varchar", "varchar(9)", charset="utf8mb4", collation
 
 
 def table(number: int, name: str = "t") -> FollowedTable:
-    definition = TableDefinition("shop", f"{name}{number}", (KEY, NOTE), (KEY,), "utf8mb4")
+    size = Size(10 * number)
+    definition = TableDefinition(
+        "shop", f"{name}{number}", (KEY, NOTE), (KEY,), "utf8mb4", size=size
+    )
     columns = (("id", "INT"), ("note", "VARCHAR(9)"))
-    return FollowedTable(str(number), definition, f"ods.t{number}", columns, 10 * number)
+    return FollowedTable(str(number), definition, f"ods.t{number}", columns)
 
 
 def at(pos: int) -> BinlogPosition:
@@ -48,8 +51,8 @@ def at(pos: int) -> BinlogPosition:
 def test_a_table_set_is_never_written_twice(tmp_path: Path) -> None:
     table_sets = TableSets(tmp_path)
     assert table_sets.latest().tables == {}
-    first = table_sets.add([table(0), table(1)], 2, "UTC")
-    second = table_sets.add([table(1), table(2)], 3, "+08:00")
+    first = table_sets.add([table(0), table(1)], "UTC")
+    second = table_sets.add([table(1), table(2)], "+08:00")
     again = TableSets(tmp_path)
     assert (again.get(1), again.latest()) == (first, second)
     assert (second.number, second.next_id, second.zone) == (2, 3, "+08:00")
@@ -62,10 +65,10 @@ def test_a_table_set_is_never_written_twice(tmp_path: Path) -> None:
 def test_targets_that_a_batch_has_not_read(tmp_path: Path) -> None:
     table_sets = TableSets(tmp_path)
     assert table_sets.unread_since(0) == set()
-    table_sets.add([table(0)], 1, "UTC")
-    table_sets.add([table(0)], 1, "UTC", ["ods.t0"])
-    table_sets.add([table(0), table(1)], 2, "UTC", ["ods.t1"])
-    table_sets.add([table(0), table(1)], 2, "UTC")
+    table_sets.add([table(0)], "UTC")
+    table_sets.add([table(0)], "UTC", ["ods.t0"])
+    table_sets.add([table(0), table(1)], "UTC", ["ods.t1"])
+    table_sets.add([table(0), table(1)], "UTC")
     again = TableSets(tmp_path)
     assert again.unread_since(1) == {"ods.t0", "ods.t1"}
     assert again.unread_since(2) == {"ods.t1"}
@@ -121,26 +124,26 @@ def has_read_all(table_sets: TableSets, progress: DatabaseProgress) -> bool:
 
 def test_excluded_tables_have_no_unread_rows(tmp_path: Path) -> None:
     table_sets = TableSets(tmp_path)
-    table_sets.add([table(0), table(1)], 2, "UTC")
+    table_sets.add([table(0), table(1)], "UTC")
     done = DatabaseProgress(1, at(10), BinlogState())
     assert has_read_all(table_sets, done)
-    table_sets.add([table(0)], 2, "UTC")
+    table_sets.add([table(0)], "UTC")
     assert has_read_all(table_sets, done)
     for unread, expected in (("0", False), ("1", True)):
         stale = {f"ods.t{unread}": Stale("ALTER TABLE")}
         assert has_read_all(table_sets, replace(done, snapshot={unread: None})) is expected
         assert has_read_all(table_sets, replace(done, stale=stale)) is expected
-    table_sets.add([table(0)], 2, "UTC", ["ods.t1"])
+    table_sets.add([table(0)], "UTC", ["ods.t1"])
     assert has_read_all(table_sets, done)
-    table_sets.add([table(0)], 2, "UTC", ["ods.t0"])
+    table_sets.add([table(0)], "UTC", ["ods.t0"])
     assert not has_read_all(table_sets, done)
-    table_sets.add([table(0), table(2)], 3, "UTC")
+    table_sets.add([table(0), table(2)], "UTC")
     assert not has_read_all(table_sets, DatabaseProgress(4, at(10), BinlogState()))
 
 
 def test_without_a_relay_log_the_end_of_the_binlog_counts(tmp_path: Path) -> None:
     table_sets = TableSets(tmp_path)
-    table_sets.add([table(0)], 1, "UTC")
+    table_sets.add([table(0)], "UTC")
     planner: Any = SyncPlanner.__new__(SyncPlanner)
     planner._table_sets, planner._relay, planner._stop_at = table_sets, None, at(10)
     planner._options = SimpleNamespace(startup_mode="initial")
@@ -165,7 +168,7 @@ def test_lag_is_the_age_of_the_oldest_unread_change(
     planner._tables = (None, {})
     planner._snapshot_rows, planner._changes = Counter(), Counter()
     planner._unread = defaultdict(lambda: UnreadChanges(lambda: now))
-    planner._table_sets.add([table(0), table(1)], 2, "UTC")
+    planner._table_sets.add([table(0), table(1)], "UTC")
 
     def offset(pos: int, **more: Any) -> dict[str, Any]:
         return {"source": DatabaseProgress(1, at(pos), BinlogState(), **more).to_offset()}
@@ -185,7 +188,7 @@ def test_lag_is_the_age_of_the_oldest_unread_change(
         ("shop.t1", True, 0, 2, 0.5),
     ]
     planner.observe(progress_of(offset(30)))
-    planner._table_sets.add([table(0), table(1), table(2)], 3, "UTC")
+    planner._table_sets.add([table(0), table(1), table(2)], "UTC")
     states = planner.states(offset(30))
     assert [state.complete for state in states] == [True, True, False]
     assert [state.lag_s for state in states] == [0.0, 0.0, None]
@@ -195,7 +198,7 @@ def test_a_complete_relay_log_drops_nothing_that_is_needed(tmp_path: Path) -> No
     writer = FrameWriter(tmp_path, 10)
     writer.begin(at(4))
     for end in (100, 200, 300):
-        writer.append(at(end), [b"x" * 50], False)
+        writer.append(at(end), [b"x" * 50])
         writer.commit(at(end))
     writer.close()
     assert held_bytes(tmp_path) > 150
@@ -224,7 +227,7 @@ def test_a_table_survives_its_file(tmp_path: Path, name: str) -> None:
 def test_another_server_has_other_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = replace(table(0), definition=replace(table(0).definition, hidden_in=(("b.1", 7),)))
     table_sets = TableSets(tmp_path)
-    table_sets.add([hidden, table(1)], 2, "UTC")
+    table_sets.add([hidden, table(1)], "UTC")
     planner: Any = SyncPlanner.__new__(SyncPlanner)
     planner._table_sets, planner._tables = table_sets, (None, {})
     planner._binlog, planner._options = None, SimpleNamespace(name="shop")

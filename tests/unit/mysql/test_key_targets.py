@@ -315,8 +315,8 @@ def test_rounded_zero_dates_are_not_checked() -> None:
         ),
         ("time(6)", "TIME", "01:02:03.000001", r"\(TIME\(3\)\) makes 01:02:03, .*such as STRING"),
         ("varchar(99)", "INT", "01", r"the value 01, .* \(INT\) makes 1, .*such as STRING"),
-        ("bit(9)", "BOOLEAN", b"\0\2", r"cannot be a BOOLEAN, .* declare it as BYTES"),
-        ("decimal(9,2)", "BOOLEAN", "0.02", r"BOOLEAN, .* declare it as DECIMAL\(9, 2\)"),
+        ("bit(9)", "BOOLEAN", b"\0\2", r"\(BOOLEAN\) makes true, .*such as BYTES"),
+        ("decimal(9,2)", "BOOLEAN", "0.02", r"\(BOOLEAN\) makes true, .*DECIMAL\(9, 2\)"),
     ],
 )
 def test_messages(kind: str, target: str, value: Any, message: str) -> None:

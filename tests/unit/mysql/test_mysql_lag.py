@@ -21,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.relay.state import UnreadChanges
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.mysql.position import NO_BINLOG_STATE, BinlogPosition
-from streamhouse.mysql.table import TableDefinition
+from streamhouse.mysql.table import Size, TableDefinition
 from streamhouse.source import Lag, SourceState
 
 NAMES = ("shop", "orders")
@@ -33,14 +33,14 @@ def source(tmp_path: Path) -> MySqlSource:
 
     Its one table has 500 rows by the server's estimate.
     """
-    definition = TableDefinition(*NAMES)
+    definition = TableDefinition(*NAMES, size=Size(500))
     made: Any = MySqlSource.__new__(MySqlSource)
     made._options = SimpleNamespace(name=".".join(SHOP), chunk_size=100, has_snapshot=True)
     planner = made._planner = DeclaredTablePlanner.__new__(DeclaredTablePlanner)
     planner._relay, planner._stop_at, planner._filter = tmp_path, None, None
     planner._options, planner._unread = made._options, defaultdict(UnreadChanges)
-    planner.found = {NAMES: FoundTable(NAMES, definition, None, 500, None)}
-    planner.is_one, planner._tables = True, {NAMES: FollowedTable(ONE, definition, rows=500)}
+    planner.found = {NAMES: FoundTable(NAMES, definition)}
+    planner.is_one, planner._tables = True, {NAMES: FollowedTable(ONE, definition)}
     found: MySqlSource = made
     return found
 

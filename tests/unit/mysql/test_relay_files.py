@@ -74,7 +74,7 @@ def rows(folder: Path, start: BinlogPosition, end: BinlogPosition) -> list[bytes
         while at < len(frame.events):
             _, kind, _, size, pos, _ = HEADER.unpack_from(frame.events, at)
             if kind == INSERT and start < BinlogPosition(frame.end.file, pos) <= end:
-                found.append(frame.events[at + HEADER.size + 6 : at + size - frame.trailer])
+                found.append(frame.events[at + HEADER.size + 6 : at + size])
             at += size
     reader.close()
     return found

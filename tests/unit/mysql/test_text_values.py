@@ -48,7 +48,7 @@ TEXTS: list[tuple[str, dict[str, Any], bytes, str]] = [
 def test_texts_of_a_sync(kind: str, more: dict[str, Any], raw: bytes, text: str) -> None:
     column = MySqlColumn("c", kind.partition("(")[0], kind, **more)
     table = TableDefinition("d", "t", (column,), ())
-    followed = FollowedTable("0", table, "d.t", (("c", "STRING"),), 0)
+    followed = FollowedTable("0", table, "d.t", (("c", "STRING"),))
     rows = followed.writer("-05:00").snapshot([pa.array([raw, None], pa.binary())])
     assert rows.column("c").to_pylist() == [text, None]
 

@@ -26,8 +26,8 @@ def test_only_an_unwritten_table_of_the_noted_columns_is_dropped(tmp_path: Path)
     _write(warehouse, "d.written")
     noted: Shape = (("id", "v"), ("id",))
     created = {"d.same": noted, "d.other": (("id",), ("id",)), "d.written": noted}
-    TableSets(tmp_path).add([], 0, "UTC", created=created)
-    TableSets(tmp_path).add([], 0, "UTC")
+    TableSets(tmp_path).add([], "UTC", created=created)
+    TableSets(tmp_path).add([], "UTC")
     conf = {"hostname": "h", "username": "u", "password": "p", "database-name": "s"}
     options = sync_database_options(warehouse.options, "d", conf)
     assert Targets(options, print)._dropped(names) == set()
@@ -35,7 +35,7 @@ def test_only_an_unwritten_table_of_the_noted_columns_is_dropped(tmp_path: Path)
     assert targets._dropped(names - {"d.same"}) == set()
     assert targets._dropped(names) == {"d.same"}
     assert set(warehouse.tables("d")) == {"other", "written", "more"}
-    TableSets(tmp_path).add([], 0, "UTC", created={})
+    TableSets(tmp_path).add([], "UTC", created={})
     assert TableSets(tmp_path).latest().created == {}
 
 

@@ -123,7 +123,7 @@ def table() -> FollowedTable:
     name = MySqlColumn("name", "varchar", "varchar(9)")
     definition = TableDefinition("shop_1", "people", (number, name), (number,))
     columns = (("id", "INT"), ("name", "VARCHAR(9)"))
-    return FollowedTable("0", definition, "ods.people", columns, 10)
+    return FollowedTable("0", definition, "ods.people", columns)
 
 
 def test_updates_that_move_a_row_are_a_delete_and_an_insert() -> None:

@@ -43,7 +43,6 @@ def plan(tmp_path: Path) -> Plan:
         table = warehouse.table("d.t")
         again = Reconciliation(table, wanted, rules)
         assert again.changes == []
-        assert first.types == again.types
         replaced = [f"replaced {name}" for name in first.replaced]
         return [f"{column.name} {column.type}" for column in table.columns] + replaced
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TableEvent, TablesDecoder
-from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, reset_error
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     MOST_BYTES,
@@ -59,16 +58,16 @@ class RelayReader:
         start, decoder, header = self.position, self.decoder, HEADER.unpack_from
         for frame in self._frames.up_to(end):
             after, until = _within(start, frame.end), _within(end, frame.end)
-            at, data, trailer = 0, frame.events, frame.trailer
+            at, data = 0, frame.events
             while at < len(data):
                 _, kind, _, size, pos, _ = header(data, at)
                 if after < pos <= until:
                     if kind in ROWS:
-                        event = decoder.row_event(kind, data, at, at + size - trailer)
+                        event = decoder.row_event(kind, data, at, at + size)
                         if event is not None:
                             yield event
                     else:
-                        decoder.process(kind, data, at, at + size - trailer, frame.end.file, pos)
+                        decoder.process(kind, data, at, at + size, frame.end.file, pos)
                 at += size
         self.position = max(start, end)
 
@@ -81,9 +80,6 @@ def _within(position: BinlogPosition, frame: BinlogPosition) -> int:
     if position.file == frame.file:
         return position.pos
     return 0 if position < frame else _NO_END
-
-
-_STALLED_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -141,16 +137,11 @@ class BinlogReader:
 
     def row_events(self, end: BinlogPosition) -> Iterator[TableEvent]:
         """The row events from `position` to `end`, which must be between transactions."""
-        track, advance = self._track, self._transactions.advance
-        advanced, last = time.monotonic(), self.position
+        track, blocks = self._track, self._dump.blocks(end)
         while track.pos < end.pos if track.file == end.file else self.position < end:
             if self._at >= len(self._block):
-                if self.position != last:
-                    advanced, last = time.monotonic(), self.position
-                elif time.monotonic() - advanced > _STALLED_SECONDS:
-                    raise reset_error(self._options.address, last, end)
-                self._block, self._at = self._dump.block(), 0
-            self._at, committed = advance(self._block, self._at)
+                self._block, self._at = next(blocks), 0
+            self._at, committed = self._transactions.advance(self._block, self._at)
             if committed is not None:
                 yield from self._row_events(committed)
         if not track.between or self.position != end:

@@ -34,7 +34,6 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import joined
 from streamhouse.connectors.specs import declared_rows
 from streamhouse.errors import DataLossError
-from streamhouse.mysql.columns import is_exact
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.metadata import TableNames
 from streamhouse.mysql.options import MySqlOptions, parse
@@ -106,7 +105,6 @@ class MySqlSource(Source):
                 else pa.field(column.name, arrow_type(column.type))
                 for column in columns
             ])  # fmt: skip
-            self._keyed_by = self._key_columns()
         finally:
             session.close()  # It reconnects to plan; tasks, which only read, need none.
 
@@ -122,17 +120,12 @@ class MySqlSource(Source):
 
     @property
     def keyed_by(self) -> tuple[str, ...]:
-        """The key, if the columns that are read keep its values apart; else nothing."""
-        return self._keyed_by
-
-    def _key_columns(self) -> tuple[str, ...]:
+        """The key, if its columns are read: their values stay different (decision 222)."""
         if not self._planner.is_one:
             return ()  # Tables may have rows of the same key.
         table = self._planner.like
-        types = {column.name: target for column, target in table.arrow_columns}
-        key = table.definition.key
-        exact = all(is_exact(column, types.get(column.name)) for column in key)
-        return tuple(column.name for column in key) if exact else ()
+        key = tuple(column.name for column in table.definition.key)
+        return key if {name for name, _ in table.columns}.issuperset(key) else ()
 
     def initial_offset(self) -> Offset:
         return (

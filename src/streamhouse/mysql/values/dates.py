@@ -32,7 +32,6 @@ FIRST_US = FIRST_DAY * DAY_US
 _EPOCH = datetime.datetime(1970, 1, 1)
 _NO_DATE = r"^(0000|\d{4}-00|\d{4}-\d\d-00)"
 _ZERO = r"^[0:. -]*$"
-_MOST_DIGITS = 6
 _SECONDS_CHARACTERS = len("0000-00-00 00:00:00")
 
 
@@ -198,7 +197,7 @@ def key_of_date(column: MySqlColumn, value: int | str, reading: DateReading) -> 
         return zero_text(column, 0)
     if is_date:
         return datetime.date.fromordinal(value + EPOCH_DAY).isoformat()
-    return timestamp_text(value, _MOST_DIGITS)
+    return str(_EPOCH + datetime.timedelta(microseconds=value))
 
 
 def zero_text(column: MySqlColumn, digits: int) -> str:
@@ -206,13 +205,6 @@ def zero_text(column: MySqlColumn, digits: int) -> str:
     if column.data_type == "date":
         return "0000-00-00"
     return "0000-00-00 00:00:00.000000"[: _text_length(digits)]
-
-
-def timestamp_text(micros: int, digits: int) -> str:
-    """MySQL's text of microseconds since 1970."""
-    timestamp = _EPOCH + datetime.timedelta(microseconds=micros)
-    text = timestamp.isoformat(" ", "seconds")
-    return f"{text}.{timestamp.microsecond:06d}"[: len(text) + 1 + digits] if digits else text
 
 
 _AS_STRING = (

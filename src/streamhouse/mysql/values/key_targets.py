@@ -40,7 +40,7 @@ def keeps_apart(column: MySqlColumn, target: pa.DataType, zone: str) -> bool:
     if column.plain == target:
         return True
     if pa.types.is_boolean(target):
-        return False
+        return bool(column.exact == target)
     if column.has_date and column.family != "date":
         if pa.types.is_integer(target):
             return True
@@ -59,8 +59,13 @@ def keeps_apart(column: MySqlColumn, target: pa.DataType, zone: str) -> bool:
 
 def check_declared(column: MySqlColumn, target: pa.DataType, declared: str) -> None:
     """Raise `TableError` if the declared type of a key column drops digits or is a BOOLEAN."""
-    if pa.types.is_boolean(target) and not _can_be_boolean(column):
-        raise _no_boolean(column)
+    numbers = column.exact == pa.bool_() or column.family in ("int", "uint64", "year")
+    if pa.types.is_boolean(target) and not numbers:
+        raise TableError(
+            f"column '{column.name}' ({column.column_type}) of the primary key cannot be a "
+            "BOOLEAN, which does not keep its values apart; declare it as "
+            f"{flink_type(column.exact)}"
+        )
     if column.family not in ("datetime", "timestamp", "time"):
         return
     if not (pa.types.is_timestamp(target) or pa.types.is_time(target)):
@@ -75,28 +80,6 @@ def check_declared(column: MySqlColumn, target: pa.DataType, declared: str) -> N
             f"two keys could become one; declare it as "
             f"{wide if pa.types.is_timestamp(target) else 'STRING'}"
         )
-
-
-def check_booleans(column: MySqlColumn, plain: pa.Array) -> None:
-    """Raise `TableError` if a BOOLEAN would make different values of a key column equal."""
-    if not _can_be_boolean(column):
-        raise _no_boolean(column)
-    if pa.types.is_integer(plain.type) and not pc.all(pc.is_in(plain, pa.array([0, 1]))).as_py():
-        raise TableError(
-            f"column '{column.name}' ({column.column_type}) of the primary key has other values "
-            "than 0 and 1, which BOOLEAN does not keep apart; declare it as TINYINT"
-        )
-
-
-def _can_be_boolean(column: MySqlColumn) -> bool:
-    return column.exact == pa.bool_() or column.family in ("int", "uint64", "year")
-
-
-def _no_boolean(column: MySqlColumn) -> TableError:
-    return TableError(
-        f"column '{column.name}' ({column.column_type}) of the primary key cannot be a BOOLEAN, "
-        f"which does not keep its values apart; declare it as {flink_type(column.exact)}"
-    )
 
 
 def check_key(

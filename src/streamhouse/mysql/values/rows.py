@@ -19,7 +19,6 @@ from streamhouse.mysql.values.dates import (
     zero_text,
 )
 from streamhouse.mysql.values.key_targets import (
-    check_booleans,
     check_instants,
     check_key,
     keeps_apart,
@@ -142,7 +141,6 @@ class RowWriter:
         return [
             column.name in self.key
             and not reading.as_text
-            and not pa.types.is_boolean(target)
             and not keeps_apart(column, target, self.zone)
             for (column, target), reading in zip(self.columns, self._readings, strict=True)
         ]
@@ -152,8 +150,6 @@ class RowWriter:
         for (column, target), array, reading, checked in zip(
             self.columns, plain, self._readings, self._checked, strict=True
         ):
-            if pa.types.is_boolean(target) and column.name in self.key:
-                check_booleans(column, array)
             if column.has_date:
                 converted = convert_dates(column, array, target, self.zone, reading)
             else:

@@ -82,13 +82,14 @@ class PreparedReload(NamedTuple):
 class SchemaEvolution:
     """Decides the consequences of statements for the targets of a sync, and alters these.
 
-    A file in its `checkpoint` has the names of the columns that reloads have added to each target.
+    `targets`: the Paimon tables. A file in the `checkpoint` has the names of the columns that
+    reloads have added to each of them.
     """
 
     def __init__(self, options: SyncOptions, checkpoint: Path, query_id: str) -> None:
         self._options, self._rules = options, options.schema_changes
         self._added = checkpoint / _ADDED
-        self._targets = Targets(options, lambda text: None)
+        self.targets = Targets(options, lambda text: None)
         self._warehouse = Warehouse(options.warehouse)
         self._present = PresentRows(options, query_id)
 
@@ -163,21 +164,12 @@ class SchemaEvolution:
         if set(added.get(target, ())) != names:
             replace_json(self._added, {**added, target: sorted(names)})
         reconciliation = self._altered(target, wanted)
-        altered, types = self._warehouse.table(target), reconciliation.types
-        now = [
-            with_columns(
-                self._options,
-                replace(
-                    tables[id],
-                    definition=replace(one.definition, hidden_in=tables[id].definition.hidden_in),
-                    rows=one.rows,
-                ),
-                altered,
-                types,
-            )
-            for id, one in found.items()
-            if one.definition is not None
-        ]
+        now, altered = [], self._warehouse.table(target)
+        for id, one in found.items():
+            assert one.definition is not None
+            own = replace(one.definition, hidden_in=tables[id].definition.hidden_in)
+            described = replace(tables[id], definition=own)
+            now.append(with_columns(self._options, described, altered))
         return PreparedReload(now, deletes, _left_out(target, reconciliation))
 
     def _check_only_writer(
@@ -192,10 +184,6 @@ class SchemaEvolution:
                 stale.statement,
                 f"rows may have been deleted, which cannot be told from those of others: {other}",
             )
-
-    def copy_comments(self, found: Iterable[FoundTable]) -> list[str]:
-        """Give the targets the comments of tables as they are now; returns messages to the user."""
-        return self._targets.copy_comments(found)
 
     # -- one statement about one table
 
@@ -254,10 +242,7 @@ class SchemaEvolution:
         now = {id: altered.get(id, table) for id, table in before.items()}
         ddls = {id: found[id] for id in before if id in altered}
         statement = "; ".join(dict.fromkeys(ddl.statement for ddl in ddls.values()))
-        sources = [
-            FoundTable(table.names, table.definition, None, table.rows, None)
-            for table in now.values()
-        ]
+        sources = [FoundTable(table.names, table.definition) for table in now.values()]
         wanted = self._wanted(target, sources, statement)
         others = [table for id, table in now.items() if id not in ddls]
         spelt = self._options.spelt
@@ -271,9 +256,9 @@ class SchemaEvolution:
         reconciliation = self._altered(target, wanted)
         followed.texts += _left_out(target, reconciliation)
         followed.tables = [other for other in followed.tables if other.target != target]
-        opened, types = self._warehouse.table(target), reconciliation.types
+        opened = self._warehouse.table(target)
         for table in now.values():
-            one = with_columns(self._options, table, opened, types)
+            one = with_columns(self._options, table, opened)
             if one != before[table.id]:
                 followed.tables.append(one)
         if reconciliation.replaced:
@@ -284,7 +269,7 @@ class SchemaEvolution:
         """The columns of the target by MySQL's tables; the key must still be the same."""
         lenient = self._rules.behavior in ("try_evolve", "lenient")
         try:
-            return self._targets.wanted(target, sources, statement, lenient)
+            return self.targets.wanted(target, sources, statement, lenient)
         except TableError as error:
             raise refused(target, statement, str(error)) from None
 

@@ -260,13 +260,8 @@ class SyncPlanner(TablesPlanner):
             prepared = self._follower.prepare(target, stale, own, by_id)
             for table in prepared.tables:
                 check_parents(table.full_name, table.definition.foreign_keys, followed)
-            # The estimate of the rows alone is no other version.
-            versions = {
-                table.id: table
-                for table in prepared.tables
-                if table != replace(own[table.id], rows=table.rows)
-            }
-            texts = [*prepared.texts, *self._follower.copy_comments(by_id.values())]
+            versions = {table.id: table for table in prepared.tables if table != own[table.id]}
+            texts = [*prepared.texts, *self._follower.targets.copy_comments(by_id.values())]
             if stale.statement != FOREIGN_KEY:
                 texts.append(f"{target} was compared with MySQL")
             result = replace(
@@ -321,7 +316,7 @@ class SyncPlanner(TablesPlanner):
         up_to = self._advanced if effects else self._changed_up_to
         after = up_to(self._altered(before, effects, tables), group[0].after)
         names = {table.names for id, table in self.tables_of(after).items() if id in effects}
-        texts = self._follower.copy_comments(self._discovery.described(names).values())
+        texts = self._follower.targets.copy_comments(self._discovery.described(names).values())
         statements = (*after.statements, *texts)
         return replace(after, altered=frozenset(effects), statements=statements)
 

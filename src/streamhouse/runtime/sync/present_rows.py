@@ -3,7 +3,7 @@
 docs/decisions/242-a-table-that-is-read-whole-is-compared.md says why.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,10 +79,9 @@ def bound_target(options: SyncOptions, table: FollowedTable, target: Table) -> s
     return " ".join([Identity(target).digest, *map(str, own)])
 
 
-def with_columns(
-    options: SyncOptions, table: FollowedTable, target: Table, types: Mapping[str, str]
-) -> FollowedTable:
-    """A table of which all columns are read that have `types`, those of the target's columns."""
+def with_columns(options: SyncOptions, table: FollowedTable, target: Table) -> FollowedTable:
+    """A table of which all columns are read that the target has, as the target's types."""
+    types = {column.name: column.type for column in target.columns}
     names = [(column.name, options.spelt(column.name)) for column in table.definition.columns]
     columns = tuple((name, types[own]) for name, own in names if own in types)
     table = replace(table, columns=columns)

@@ -157,7 +157,7 @@ class SyncTables:
         self._check_comparable(tables)
         self._present_rows(old, tables, all_tables)
         self._joining(tables)
-        self._table_sets.add(all_tables, old.next_id + len(tables), zone, created={})
+        self._table_sets.add(all_tables, zone, created={})
         if self._scratch is not None:
             self._scratch.end()
             self._scratch = None
@@ -165,9 +165,9 @@ class SyncTables:
 
     def _followed(self, source: FoundTable, target: Target, id: str) -> FollowedTable:
         assert source.definition is not None
-        table = FollowedTable(id, source.definition, target.identifier, (), source.rows)
+        table = FollowedTable(id, source.definition, target.identifier)
         opened = self._options.address(table.target).open()
-        return with_columns(self._options, table, opened, target.types)
+        return with_columns(self._options, table, opened)
 
     def _followable(self, found: Sequence[FoundTable]) -> list[FoundTable]:
         found = self._with_parents([self._with_valid_name(table) for table in found])

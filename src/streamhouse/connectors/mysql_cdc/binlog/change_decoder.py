@@ -82,10 +82,8 @@ class _FollowedTable:
                     + (REDECLARE if self._captured.relay else START_AGAIN)
                 )
         columns = logged or {column.name: column for column in table.columns}
-        captured = {column.name: column for column in self._captured.columns} if not logged else {}
         described = tuple(
-            (wire, captured.get(name, columns.get(name)))
-            for name, wire in zip(names, wires, strict=True)
+            (wire, columns.get(name)) for name, wire in zip(names, wires, strict=True)
         )
         made = LoggedTable(self._captured, described, tuple(names.index(name) for name in wanted))
         _ = made.arrays, made.widths  # Raise the errors of columns that cannot be read.

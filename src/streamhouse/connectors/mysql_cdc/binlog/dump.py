@@ -77,7 +77,7 @@ class BinlogDump:
         self._address = options.address
         self._buffer = bytearray()
         self._partial = b""
-        self._events = self._all()
+        self._block, self._at = b"", 0
         self._closing, self._closed = threading.Lock(), False
         try:
             used = str(run(self._connection, _CHECKSUM)[0][0]).upper()
@@ -106,25 +106,29 @@ class BinlogDump:
     def up_to(self, end: BinlogPosition) -> Iterator[RawEvent]:
         """The events up to an end of a transaction that is at `end` or after it; waits for each.
 
-        `track` is after the last one. A later call goes on from there. Raises `DataLossError` if
-        the binlog ends before `end`.
+        `track` is after the last one. A later call goes on from there. Raises as `blocks`.
         """
-        track, last, moved = self.track, self.track.position, time.monotonic()
+        track, blocks = self.track, self.blocks(end)
         while not (track.between and track.position >= end):
-            yield next(self._events)
-            if track.position != last:
-                last, moved = track.position, time.monotonic()
+            if self._at >= len(self._block):
+                self._block, self._at = next(blocks), 0
+            block, at = self._block, self._at
+            seconds, kind, _, size, pos, _ = HEADER.unpack_from(block, at)
+            self._at += size
+            yield RawEvent(seconds, kind, size, pos, block, at, track.take(block, at))
+
+    def blocks(self, end: BinlogPosition) -> Iterator[bytes]:
+        """The blocks of events, with which the caller advances `track` up to `end`.
+
+        Raises `DataLossError` if it does not advance for 20 s: the binlog ends before `end`.
+        """
+        last, moved = self.track.position, time.monotonic()
+        while True:
+            yield self.block()
+            if self.track.position != last:
+                last, moved = self.track.position, time.monotonic()
             elif time.monotonic() - moved > _STALLED_SECONDS:
                 raise reset_error(self._address, last, end)
-
-    def _all(self) -> Iterator[RawEvent]:
-        while True:
-            block, at = self.block(), 0
-            while at < len(block):
-                seconds, kind, _, size, pos, _ = HEADER.unpack_from(block, at)
-                step = self.track.take(block, at)
-                yield RawEvent(seconds, kind, size, pos, block, at, step)
-                at += size
 
     def interrupt(self) -> None:
         """Let a read that waits for events fail as if the connection were lost."""

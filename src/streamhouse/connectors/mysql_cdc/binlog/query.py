@@ -98,6 +98,10 @@ class Statement:
         """
         return any(one is not None and name in one.created + one.dropped for one in self.effects)
 
+    def is_about(self, name: TableName) -> bool:
+        """Whether the statement is about the table, or about a temporary one of its name."""
+        return self.concerns(name) or self.hides(name)
+
     def creates(self, name: TableName) -> bool:
         """Whether the statement creates the table, and does nothing else to it."""
         return all(

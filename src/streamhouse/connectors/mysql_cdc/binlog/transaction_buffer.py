@@ -1,7 +1,5 @@
 """Buffers the events of one transaction until it ends."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 import tempfile
@@ -91,7 +89,7 @@ class TransactionBuffer:
         self._rolled_back.append(range(self._savepoints[at][1], self._count))
         del self._savepoints[at + 1 :]
 
-    def take_statements(self) -> TransactionBuffer:
+    def take_statements(self) -> "TransactionBuffer":
         """Remove the statements; returns them in a buffer of their own."""
         taken = TransactionBuffer()
         if self._has_statements:

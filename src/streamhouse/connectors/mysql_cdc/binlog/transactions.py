@@ -209,23 +209,19 @@ class _Prepared:
     def __init__(self, positions: Mapping[str, BinlogPosition]) -> None:
         self.positions = dict(positions)
         self._groups: OrderedDict[str, TransactionBuffer] = OrderedDict()
-        self._bytes = 0
 
     def add(self, xid: str, begin: BinlogPosition, group: TransactionBuffer) -> None:
         self.drop(xid)
         self.positions[xid] = begin
         self._groups[xid] = group
-        self._bytes += group.memory_bytes
-        while self._bytes > _PREPARED_BYTES and len(self._groups) > 1:
+        held = sum(one.memory_bytes for one in self._groups.values())
+        while held > _PREPARED_BYTES and len(self._groups) > 1:
             _, oldest = self._groups.popitem(last=False)
-            self._bytes -= oldest.memory_bytes
+            held -= oldest.memory_bytes
             oldest.close()
 
     def take(self, xid: str) -> Committed:
-        begin, group = self.positions.pop(xid, None), self._groups.pop(xid, None)
-        if group is not None:
-            self._bytes -= group.memory_bytes
-        return Committed(group, xid, begin)
+        return Committed(self._groups.pop(xid, None), xid, self.positions.pop(xid, None))
 
     def drop(self, xid: str) -> bool:
         """Remove a transaction; returns whether it was known."""

@@ -3,6 +3,7 @@
 docs/decisions/157-shards-of-a-declared-table.md says how names are interpreted.
 """
 
+import contextlib
 import functools
 import re
 import time
@@ -100,14 +101,11 @@ class DeclaredTablePlanner(TablesPlanner):
     @functools.cached_property
     def like(self) -> FollowedTable:
         """The first table by name that can be read; it decides the types of the columns."""
-        error: TableError | None = None
         for found in self.found.values():
-            try:
+            with contextlib.suppress(TableError):
                 return self._table("", found)
-            except TableError as first:
-                error = error or first
-        assert error is not None
-        raise error
+        # Raises the error of the first one.
+        return self._table("", next(iter(self.found.values())))
 
     def all(self) -> list[FollowedTable]:
         """All tables found so far; raises `TableError` for one that cannot be read."""
@@ -159,8 +157,7 @@ class DeclaredTablePlanner(TablesPlanner):
             return self._discovery(self._filter).found(but)
         definition = load_table(self._session, self._options)
         self._check(definition)
-        names = definition.database, definition.name
-        return [FoundTable(names, definition, None, definition.size.rows, None)]
+        return [FoundTable((definition.database, definition.name), definition)]
 
     def _table(
         self, id: str, found: FoundTable, like: FollowedTable | None = None
@@ -176,7 +173,7 @@ class DeclaredTablePlanner(TablesPlanner):
         columns = tuple((column.name, str(kind)) for column, kind in selected)
         if like is not None and self._columns is None and columns != like.columns:
             raise TableError(_different(found.full_name, columns, like))
-        return FollowedTable(id, found.definition, "", columns, found.rows, kinds)
+        return FollowedTable(id, found.definition, "", columns, kinds)
 
     def fields(self) -> pa.Schema | None:
         """The declared columns, each as the first table reads it that has it; None: not declared.

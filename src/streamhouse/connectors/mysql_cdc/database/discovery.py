@@ -29,15 +29,14 @@ _NO_VIEWS = " AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 class FoundTable:
     """A selected table: its definition, or the reason why it cannot be followed.
 
-    `rows`: the server's estimate. `comments`: of its columns, by name. `left_out`: a sync of the
-    whole database leaves it out, since it is a view or has no key.
+    `comments`: of its columns, by name. `left_out`: a sync of the whole database leaves it out,
+    since it is a view or has no key.
     """
 
     names: TableNames
     definition: TableDefinition | None
-    reason: str | None
-    rows: int
-    comment: str | None
+    reason: str | None = None
+    comment: str | None = None
     comments: Mapping[str, str] = field(default_factory=dict)
     left_out: bool = False
 
@@ -45,6 +44,11 @@ class FoundTable:
     def full_name(self) -> str:
         """`database.table`."""
         return ".".join(self.names)
+
+    @property
+    def rows(self) -> int:
+        """The server's estimate; 0 if the table cannot be followed."""
+        return 0 if self.definition is None else self.definition.size.rows
 
 
 @dataclass(frozen=True)
@@ -161,8 +165,8 @@ class Discovery:
             definition = None
             reason, left_out = str(error), isinstance(error, NotSyncedError)
         comments = {str(row[0]): str(row[-1]) for row in found.columns if row[-1]}
-        rows, comment = int(found.facts[3] or 0), found.facts[-1] or None
-        return FoundTable(found.names, definition, reason, rows, comment, comments, left_out)
+        comment = found.facts[-1] or None
+        return FoundTable(found.names, definition, reason, comment, comments, left_out)
 
     def _no_database(self) -> TableError:
         databases = [str(row[0]) for row in self._session.rows("SHOW DATABASES")]

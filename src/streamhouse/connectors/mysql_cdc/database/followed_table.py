@@ -24,16 +24,15 @@ class FollowedTable:
     """A table of MySQL, which a sync writes to the Paimon table `target`, `database.table`.
 
     `id`: never reused in a sync; a table that is added again gets a new one. `columns`: those to
-    read, with the Paimon types of the target's columns. `rows`: the server's estimate. `arrow`: the
-    Arrow types of the columns, if they are not those of the Paimon types. `bound` identifies the
-    target and its columns; empty: not known.
+    read, with the Paimon types of the target's columns. `arrow`: the Arrow types of the columns, if
+    they are not those of the Paimon types. `bound` identifies the target and its columns; empty:
+    not known.
     """
 
     id: str
     definition: TableDefinition
     target: str = ""
     columns: tuple[tuple[str, str], ...] = ()
-    rows: int = 0
     arrow: tuple[pa.DataType, ...] | None = None
     bound: str = ""
     __pydantic_config__: ClassVar[ConfigDict] = {"arbitrary_types_allowed": True}
@@ -46,6 +45,11 @@ class FollowedTable:
     def full_name(self) -> str:
         """`database.table` in MySQL."""
         return self.definition.full_name
+
+    @property
+    def rows(self) -> int:
+        """The server's estimate."""
+        return self.definition.size.rows
 
     def captured_table(
         self, options: MySqlOptions, server: Server, relay: Path | None = None
@@ -62,12 +66,6 @@ class FollowedTable:
                 {column.name: target for column, target in self.arrow_columns},
             ),
         )
-
-    @property
-    def key_indexes(self) -> tuple[int, ...]:
-        """The indexes of the key's columns among those that are read."""
-        read = self._read
-        return tuple(read.index(column) for column in self.definition.key)
 
     @property
     def _read(self) -> tuple[MySqlColumn, ...]:

@@ -1,7 +1,7 @@
 """Reads the parts of a batch, on executors."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -51,11 +51,10 @@ Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 class KeyGroup:
     """The rows whose key's hash modulo `count` is `number`: those of one of `count` tasks.
 
-    `key_indexes`: of the key's columns among the captured ones. Each task reads the whole range,
-    but decodes only the rows of its group, so that the changes of one key keep their order.
+    Each task reads the whole range, but decodes only the rows of its group, so that the changes of
+    one key keep their order.
     """
 
-    key_indexes: tuple[int, ...]
     number: int
     count: int
 
@@ -93,11 +92,10 @@ class TablePart:
 
     def divided(self, count: int) -> list[Self]:
         """The part as parts for `count` tasks; only one if it has more than changes, or no key."""
-        key = self.table.key_indexes
         only_changes = not self.chunks and self.up_to is None and self.reload is None
-        if not only_changes or not key or count == 1:
+        if not only_changes or not self.table.definition.key or count == 1:
             return [self]
-        return [replace(self, key_group=KeyGroup(key, number, count)) for number in range(count)]
+        return [replace(self, key_group=KeyGroup(number, count)) for number in range(count)]
 
 
 class TableRows(NamedTuple):
@@ -166,20 +164,20 @@ class PartReader:
         """
         ranges: list[TableRange] = []
         tables: list[_TableEvents] = []
-        with ExitStack() as stack:
-            for part in parts:
-                if part.changes is None:
-                    continue
-                captured = part.table.captured_table(self._options, self._server, self._relay)
-                ranges.append(TableRange(captured, part.changes))
-                selection: RowSelection | None = part.key_group
-                if part.up_to is not None:
-                    selection = read = SnapshotFilter(captured, part.up_to)
-                    stack.callback(read.close)
-                writer = part.table.writer(self._zone, self._options.zero_dates)
-                tables.append(_TableEvents(part.table, writer, BatchDecoder(selection)))
-            if ranges:
-                yield from _collected(tables, read_tables(ranges, end))
+        for part in parts:
+            if part.changes is None:
+                continue
+            captured = part.table.captured_table(self._options, self._server, self._relay)
+            ranges.append(TableRange(captured, part.changes))
+            selection: RowSelection | None = None
+            if part.up_to is not None:
+                selection = _keys_up_to(part.up_to, captured, self._connections.session)
+            elif part.key_group is not None:
+                selection = part.key_group.mask
+            writer = part.table.writer(self._zone, self._options.zero_dates)
+            tables.append(_TableEvents(part.table, writer, BatchDecoder(selection)))
+        if ranges:
+            yield from _collected(tables, read_tables(ranges, end))
 
     def snapshot(self, part: TablePart) -> Iterator[TableRows]:
         """The rows of the part's chunks."""
@@ -270,22 +268,14 @@ def _drained(tables: Sequence[_TableEvents]) -> list[TableRows]:
     return [rows for one in tables for rows in naming(one.table.full_name, one.drain())]
 
 
-class SnapshotFilter:
-    """Selects the rows with keys up to `up_to`; a `RowSelection`."""
+def _keys_up_to(up_to: KeyJson, captured: CapturedTable, session: Session) -> RowSelection:
+    """Selects the rows that the snapshot has read; `session` compares texts."""
+    space = KeySpace(captured.table)
 
-    def __init__(self, captured: CapturedTable, up_to: KeyJson) -> None:
-        self._captured, self._up_to = captured, up_to
-        self.key_indexes = captured.key_indexes
-        self._space = KeySpace(captured.table)
-        self._session = Session(captured.options)
-
-    def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-        """Which rows the snapshot has read; `columns`: those of the key."""
-        keys = self._captured.keys(columns)
+    def mask(columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        keys = captured.keys(columns)
         some = list(dict.fromkeys(keys))
-        within = self._space.within(some, None, self._up_to, self._session)
-        selected = dict(zip(some, within, strict=True))
+        selected = dict(zip(some, space.within(some, None, up_to, session), strict=True))
         return np.array([selected[key] for key in keys], np.bool_)
 
-    def close(self) -> None:
-        self._session.close()
+    return mask

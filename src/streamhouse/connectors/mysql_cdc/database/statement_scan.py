@@ -154,11 +154,7 @@ class StatementLog:
         statement = statement_of(kind, data, at, end, server.mariadb, server.ignores_case)
         if statement is None:
             return []
-        return [
-            (statement, table)
-            for table in self._tables
-            if statement.concerns(table.parsed_name) or statement.hides(table.parsed_name)
-        ]
+        return [(statement, one) for one in self._tables if statement.is_about(one.parsed_name)]
 
     def _affected(
         self,

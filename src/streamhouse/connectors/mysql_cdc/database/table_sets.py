@@ -86,7 +86,6 @@ class TableSets:
     def add(
         self,
         tables: Iterable[FollowedTable],
-        next_id: int | None = None,
         zone: str | None = None,
         unread: Collection[str] = (),
         created: Mapping[str, Shape] | None = None,
@@ -97,7 +96,7 @@ class TableSets:
         left = {table.full_name for table in latest.tables.values()}
         made = self._read[number] = TableSet(
             number,
-            latest.next_id if next_id is None else next_id,
+            max([latest.next_id, *(int(id) + 1 for id in by_id)]),
             zone or latest.zone,
             by_id,
             latest.former | (left - {table.full_name for table in by_id.values()}),

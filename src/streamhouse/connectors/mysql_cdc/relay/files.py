@@ -5,7 +5,7 @@ A folder contains
 - `machine`: the machine of the writer (`machine.machine`);
 - `state`: how far the log goes, and where each table last changed;
 - segments, named `<binlog file>@<position>`, of frames: a position in the server's binlog, and the
-  events of followed tables up to that position.
+  events of followed tables up to that position, without checksums.
 
 One process writes; any process on the same machine may read. On another machine, with the folder on
 shared storage, a read could return old contents of a file: readers there behave as if there were no
@@ -22,14 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from streamhouse.connectors.mysql_cdc.binlog.format.events import CHECKSUM_BYTES
 from streamhouse.mysql.position import BinlogPosition
 
 FRAME = struct.Struct("<QIB3x")
 """A frame's header: its end in the server's binlog file, the bytes of its events, its kind."""
-_SUMS, _PART, _LAST = 1, 2, 4
-"""Bits of a frame's kind: its events have checksums, it ends within a transaction, or it has the
-name of the next segment instead of events."""
+_WHOLE, _PART, _LAST = range(3)
+"""The kinds of frames: one ends with a transaction, or within it, or has the name of the next
+segment instead of events."""
 
 
 @dataclass(frozen=True)
@@ -99,22 +98,21 @@ def bounded(
         # One that has just been dropped: tasks read its range from the server.
         with contextlib.suppress(FileNotFoundError), segment.path.open("rb") as frames:
             for begin, following, pos, kind in _heads(frames.fileno()):
-                if kind & _LAST or pos <= low:
+                if kind == _LAST or pos <= low:
                     continue
                 if high is not None and pos >= high:
                     return end
                 remaining -= following - begin
-                if remaining <= 0 and not kind & _PART:
+                if remaining <= 0 and kind != _PART:
                     return BinlogPosition(file, pos)
     return end
 
 
 class Frame(NamedTuple):
-    """Events up to a position, as the server sent them; `trailer`: the bytes of a checksum."""
+    """Events up to a position."""
 
     end: BinlogPosition
     events: bytes
-    trailer: int
 
 
 class FrameReader:
@@ -144,7 +142,7 @@ class FrameReader:
                 return
             pos, size, kind = FRAME.unpack(head)
             data = os.pread(self._handle, size, self._byte + FRAME.size)
-            if kind & _LAST:
+            if kind == _LAST:
                 following = _segment(self._folder, data.decode())
                 if not following.start < end:
                     return
@@ -153,7 +151,7 @@ class FrameReader:
             frame_end = BinlogPosition(self._segment.start.file, pos)
             if not frame_end > end:
                 self._byte += FRAME.size + size
-            yield Frame(frame_end, data, CHECKSUM_BYTES if kind & _SUMS else 0)
+            yield Frame(frame_end, data)
             if frame_end >= end:
                 return
 
@@ -169,7 +167,7 @@ class FrameReader:
         if start is not None and start.file == segment.start.file:
             for begin, following, pos, kind in _heads(handle):
                 self._byte = following
-                if kind & _LAST or pos > start.pos:
+                if kind == _LAST or pos > start.pos:
                     self._byte = begin
                     break
 
@@ -185,18 +183,15 @@ class FrameWriter:
         self._written = self._committed = 0
         self._partial = False
 
-    def append(
-        self, end: BinlogPosition, events: Iterable[bytes], checksums: bool, partial: bool = False
-    ) -> None:
+    def append(self, end: BinlogPosition, events: Iterable[bytes], partial: bool = False) -> None:
         """Append a frame of the events up to `end`; `partial`: that is inside a transaction."""
-        kind = (_SUMS if checksums else 0) | (_PART if partial else 0)
-        self._frame(end.pos, b"".join(events), kind)
+        self._frame(end.pos, b"".join(events), _PART if partial else _WHOLE)
         self._partial = partial
 
     def commit(self, end: BinlogPosition) -> None:
         """Keep the written frames; `end` must be between two transactions."""
         if self._partial:
-            self.append(end, (), False)
+            self.append(end, ())
         self._committed = self._written
         if self._written >= self._segment_bytes:
             self.begin(end)

@@ -1,5 +1,6 @@
 """Writes a relay log: selects the binlog events that concern followed tables."""
 
+import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ from streamhouse.mysql.table import Server
 
 _SEGMENT_BYTES = 8 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024
+_SIZE_AT, _SIZE_AND_END, _FLAGS_AT = 9, struct.Struct("<II"), 17
+"""Where an event's header has its bytes and its end position."""
 _BINLOGS = 64
 _NONE: frozenset[str] = frozenset()
 
@@ -128,7 +131,7 @@ class RelayLog:
         if group is None:
             # Prepared before this connection.
             group = read_prepared(self._options, self.selects, committed, track.group)
-        trailer, of, size = track.trailer, self._selection.of, 0
+        of, size = self._selection.of, 0
         # Not in `_complete` yet: a statement in this transaction publishes only earlier ones.
         events: list[bytes] = []
         last_rows: dict[frozenset[str], tuple[bytes, int]] = {}
@@ -139,22 +142,18 @@ class RelayLog:
                 self._alter(self._selection.altered)
             if not names:
                 continue
-            # Events that were spilled to disk lack their checksum.
-            if committed.xid is None and stop + trailer <= len(data):
-                raw = data[at : stop + trailer]
-            else:
-                raw = _stored(data, at, stop, end.pos if committed.xid else pos, trailer)
-            events.append(raw)
+            # An XA transaction has the position of its commit.
+            events.append(_stored(data, at, stop, end.pos if committed.xid else pos))
             if kind in ROWS:
                 last_rows[names] = data, at
             else:
                 changed |= names
-            size += len(raw)
+            size += stop - at
             if size > _FRAME_BYTES:
                 # All frames of a transaction but the last end before the transaction does.
                 self._commit()
                 inside = BinlogPosition(end.file, end.pos - 1)
-                self._files.append(inside, events, track.checksums, partial=True)
+                self._files.append(inside, events, partial=True)
                 events, size = [], 0
         for names, (data, at) in last_rows.items():
             changed |= names
@@ -180,19 +179,18 @@ class RelayLog:
 
     def _commit(self) -> None:
         """Publish the events up to the end of the last transaction."""
-        end, transactions = self._boundary, self._transactions
-        track = transactions.track
+        end = self._boundary
         new = end.file in self._binlogs.keys() - self.state.binlogs.keys()
         if not (self.state.end < end or new):
             return
         if self._complete:
-            self._files.append(end, self._complete, track.checksums)
+            self._files.append(end, self._complete)
         self._files.commit(end)
         changed = dict(self.state.changed) | dict.fromkeys(self._changed, end)
         while len(self._binlogs) > _BINLOGS:
             del self._binlogs[next(iter(self._binlogs))]
         binlogs = dict(self._binlogs)
-        prepared = {xid: at for xid, at in transactions.prepared.items() if at < end}
+        prepared = {xid: at for xid, at in self._transactions.prepared.items() if at < end}
         arrived = time.time_ns() // 1_000_000
         times = {name: (seconds, arrived) for name, seconds in self._seconds.items()}
         times = {**self.state.times, **times}
@@ -202,11 +200,10 @@ class RelayLog:
         self._state_file.write(self.state)
 
 
-def _stored(data: bytes, at: int, end: int, pos: int, trailer: int) -> bytes:
-    """The event with another end position, and zeros for its checksum."""
-    seconds, kind, server, _, _, flags = HEADER.unpack_from(data, at)
-    head = HEADER.pack(seconds, kind, server, end - at + trailer, pos, flags)
-    return head + data[at + HEADER.size : end] + bytes(trailer)
+def _stored(data: bytes, at: int, end: int, pos: int) -> bytes:
+    """The event at bytes `at` to `end`, without a checksum, with `pos` as its end position."""
+    size_and_end = _SIZE_AND_END.pack(end - at, pos)
+    return data[at : at + _SIZE_AT] + size_and_end + data[at + _FLAGS_AT : end]
 
 
 class _EventSelection:
@@ -216,8 +213,8 @@ class _EventSelection:
     """
 
     def __init__(self, tables: Sequence[TableNames], server: Server) -> None:
-        self._tables: list[TableNames] = []
         self._server = server
+        self._parsed: dict[str, TableName] = {}
         self._names: dict[bytes, frozenset[str]] = {}
         self._by_table_id: dict[bytes, frozenset[str]] = {}
         self.altered = _NONE
@@ -225,10 +222,11 @@ class _EventSelection:
 
     def add(self, tables: Sequence[TableNames]) -> None:
         """Follow these tables, too."""
-        self._tables += tables
         for table in tables:
-            name = folded_names(names_of(*table), self._server.ignores_case)
-            self._names[name] = frozenset({".".join(table)})
+            full, name = ".".join(table), folded_names(names_of(*table), self._server.ignores_case)
+            self._names[name] = frozenset({full})
+            # Keeps too many statements rather than too few: readers compare as the server does.
+            self._parsed[full] = TableName.parsed(*table, ignores_case=True)
 
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The followed tables that the event at bytes `at` to `end` concerns; empty: none."""
@@ -244,16 +242,9 @@ class _EventSelection:
 
     def _affected(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The tables that a statement concerns, or whose rows it may change."""
-        # Keeps too many statements rather than too few: readers compare names as the server does.
         statement = statement_of(kind, data, at, end, self._server.mariadb, ignores_case=True)
         if statement is None:
             return _NONE
-        names = {
-            ".".join(table): TableName.parsed(*table, ignores_case=True) for table in self._tables
-        }
-        self.altered = frozenset(
-            full
-            for full, name in names.items()
-            if statement.concerns(name) or statement.hides(name)
-        )
-        return frozenset(full for full, name in names.items() if statement.may_write(name))
+        names = self._parsed.items()
+        self.altered = frozenset(full for full, name in names if statement.is_about(name))
+        return frozenset(full for full, name in names if statement.may_write(name))

@@ -74,10 +74,9 @@ class KeylessReader:
                     file.seek(0)
                     file.truncate()
             file.seek(0)
-            if self._rows:
-                with pa.ipc.open_stream(file) as stream:
-                    for batch in stream:
-                        yield self._writer.snapshot(batch.columns)
+            with pa.ipc.open_stream(file) as stream:
+                for batch in stream:
+                    yield self._writer.snapshot(batch.columns)
             if missing:
                 yield self._writer.inserted(missing)
 
@@ -118,21 +117,14 @@ class KeylessReader:
     def _select(
         self, connection: pymysql.Connection[Any], file: IO[bytes], differences: RowDifferences
     ) -> None:
-        columns = ", ".join(column.select for column in self._captured.columns)
-        pieces = stream_columns(connection, f"SELECT {columns} FROM {self._name}")
-        writer: Any = None
-        try:
-            for piece in pieces:
+        columns = [column.select for column in self._captured.columns]
+        schema = pa.schema([(str(number), pa.binary()) for number in range(len(columns))])
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(file, schema, options=options) as writer:
+            statement = f"SELECT {', '.join(columns)} FROM {self._name}"
+            for piece in stream_columns(connection, statement):
                 self._rows += len(piece[0])
-                kept = differences.without(piece)
-                batch = pa.record_batch(kept, names=[str(n) for n in range(len(kept))])
-                if writer is None:
-                    options = pa.ipc.IpcWriteOptions(compression="lz4")
-                    writer = pa.ipc.new_stream(file, batch.schema, options=options)
-                _write(writer, batch)
-        finally:
-            if writer is not None:
-                writer.close()
+                _write(writer, pa.record_batch(differences.without(piece), schema))
 
     def _differences(self, seen: BinlogPosition, now: BinlogPosition) -> RowDifferences:
         """How the rows at the position differ from those that the SELECT sees, at `seen`.

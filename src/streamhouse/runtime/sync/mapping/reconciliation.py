@@ -57,9 +57,8 @@ class Wanted:
 class Reconciliation:
     """Plans the changes of one table; raises `SchemaChangeError` if there are none that fit.
 
-    `changes`: in order. `types`: of the wanted columns that the table has then. `replaced`:
-    columns whose rows lack the values that MySQL has. `left_out`: columns that the table cannot
-    have, with the reasons.
+    `changes`: in order. `replaced`: columns whose rows lack the values that MySQL has. `left_out`:
+    columns that the table cannot have, with the reasons.
     """
 
     def __init__(self, table: Table, wanted: Wanted, rules: SchemaChanges) -> None:
@@ -76,10 +75,8 @@ class Reconciliation:
         self._drop()
         if rules.keeps_columns_equal and wanted.ordered:
             self._order()
-        self.types = {
-            name: column.type for name, column in self._columns.items() if name in self._names
-        }
-        self.replaced = [name for name in self._replaced if name in self.types]
+        there = self._names & self._columns.keys()
+        self.replaced = [name for name in self._replaced if name in there]
 
     def _renames(self) -> dict[str, str]:
         """Rename columns; returns the types before the statement, by the names after it."""

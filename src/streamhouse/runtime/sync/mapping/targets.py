@@ -3,7 +3,7 @@
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
@@ -38,8 +38,6 @@ class Target:
     primary_key: tuple[str, ...]
     partition_keys: tuple[str, ...]
     comment: str | None
-    types: Mapping[str, str] = field(default_factory=dict)
-    """The types of the existing table's columns, if it exists; else of `columns`."""
 
 
 class Targets:
@@ -87,7 +85,8 @@ class Targets:
                     self._widen(identifier, sources)
                 target = planned.get(identifier) or self.planned(identifier, sources)
                 if identifier in there or self._created_one(target):
-                    targets.append(self._matched(target, self._warehouse.table(identifier)))
+                    self._match(target, self._warehouse.table(identifier))
+                    targets.append(target)
             except TableError as error:
                 if not self._options.ignore_incompatible:
                     raise
@@ -212,8 +211,7 @@ class Targets:
         key = self._primary_key(identifier, sources, names)
         partition = self._partition_keys(identifier, names)
         comment = sources[0].comment if len(sources) == 1 else None
-        kinds = {column.name: column.type for column in columns}
-        return Target(identifier, tuple(sources), tuple(columns), key, partition, comment, kinds)
+        return Target(identifier, tuple(sources), tuple(columns), key, partition, comment)
 
     def _columns(self, source: FoundTable) -> list[Column]:
         table = source.definition
@@ -292,8 +290,8 @@ class Targets:
             f"{identifier} has no column '{missing[0]}' of {flag}; {nearest(missing[0], names)}"
         )
 
-    def _matched(self, target: Target, table: Table) -> Target:
-        """The target with the types of the Paimon table, which must hold all values."""
+    def _match(self, target: Target, table: Table) -> None:
+        """Set the options of a Paimon table; raises `TableError` unless it holds all values."""
         existing = {column.name: column for column in table.columns}
         for column in target.columns:
             own = existing.get(column.name)
@@ -309,8 +307,9 @@ class Targets:
                     f"which cannot hold the {column.type} of {_names(target)}; widen the column, "
                     "drop the table, or choose another --table-prefix"
                 )
+        names = {column.name for column in target.columns}
         for name, own in existing.items():
-            if name not in target.types and not own.nullable:
+            if name not in names and not own.nullable:
                 raise TableError(
                     f"{target.identifier} exists, and its column '{name}' is NOT NULL, but "
                     f"{_names(target)} has no such column"
@@ -322,7 +321,6 @@ class Targets:
                 "drop the table, or choose another --table-prefix"
             )
         self._alter_options(table)
-        return replace(target, types={name: one.type for name, one in existing.items()})
 
     def set_options(self, identifiers: Iterable[str]) -> None:
         """Set the options of `table_conf` on tables that the sync has written before."""

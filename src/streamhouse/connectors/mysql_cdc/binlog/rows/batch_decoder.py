@@ -1,9 +1,9 @@
 """Collects row events of one table and decodes them together, to Arrow columns."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -90,15 +90,8 @@ class RowEvent(NamedTuple):
     skipped: int = 0
 
 
-class RowSelection(Protocol):
-    """Selects rows by some of their columns, such as those of a task's key group."""
-
-    @property
-    def key_indexes(self) -> Sequence[int]:
-        """The indexes of these columns among the captured ones."""
-
-    def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-        """Which rows are selected, by these columns."""
+RowSelection: TypeAlias = Callable[[Sequence[pa.Array]], npt.NDArray[np.bool_]]
+"""Selects rows by the columns of their key, such as those of a task's key group."""
 
 
 class ChangedRows(NamedTuple):
@@ -193,15 +186,15 @@ class _RunDecoder:
         except (ValueError, IndexError) as error:
             raise self._broken(str(error)) from None
         values = [images.columns[index] for index in table.indexes]
-        key = table.captured.key_indexes
-        early = set(key) | set(() if selection is None else selection.key_indexes)
-        known = {index: table.arrays[index](block, values[index]) for index in sorted(early)}
-        kinds = self._row_kinds(images.events, images.numbers, [known[index] for index in key])
+        at = table.captured.key_indexes
+        known = {index: table.arrays[index](block, values[index]) for index in at}
+        key = [known[index] for index in at]
+        kinds = self._row_kinds(images.events, images.numbers, key)
         seconds = block.words_at(self._starts, "<u4").astype(np.int64)[images.events]
         numbers = self._numbers[images.events] + images.numbers
         mask = images.numbers >= self._skipped[images.events]
         if selection is not None:
-            mask &= selection.mask([known[index] for index in selection.key_indexes])
+            mask &= selection(key)
         if not mask.all():
             (chosen,) = np.nonzero(mask)
             known = {index: array.take(pa.array(chosen)) for index, array in known.items()}

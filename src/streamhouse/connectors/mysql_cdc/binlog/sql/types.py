@@ -1,7 +1,5 @@
 """The definition of a column in a statement, as `information_schema` would describe it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
@@ -45,6 +43,96 @@ _LONG_TYPES = ("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER", "VARBINARY")
 def character_bytes(charset: str | None) -> int:
     """The most bytes of a character."""
     return _CHARACTER_BYTES.get(charset or "", 1)
+
+
+class ColumnSpec:
+    """A column's definition in a statement, parsed from the `words` after its type.
+
+    `column` is None if its type is not fully known. `is_key`: it is the primary key. `null`:
+    whether it says NULL or NOT NULL; None: neither. `default`: whether existing rows get a value
+    other than NULL if the column is added. `binary`: its texts have another character set, which is
+    not certain. `unknown`: a part of the definition has an unknown form.
+    """
+
+    def __init__(self, words: TokenCursor) -> None:
+        self.column: MySqlColumn | None = None
+        self.null: bool | None = None
+        self.is_key = self.auto_increment = self.generated = self.default = False
+        self.binary = self.unknown = False
+        self.charset: str | None = None
+        self.collation: str | None = None
+        while words:
+            self._take(words)
+
+    def _take(self, words: TokenCursor) -> None:
+        if words.skip("NOT", "NULL"):
+            self.null = False
+        elif words.skip("NULL"):
+            self.null = True
+        elif words.skip("DEFAULT"):
+            self._default(words)
+        elif words.skip("ON", "UPDATE"):
+            _skip_call(words)
+        elif words.skip("AUTO_INCREMENT"):
+            self.auto_increment = True
+        elif words.skip("UNIQUE"):
+            words.skip("KEY")
+        elif words.skip("PRIMARY", "KEY") or words.skip("PRIMARY") or words.skip("KEY"):
+            self.is_key = True
+        elif words.skip_one("COMMENT", "COLUMN_FORMAT", "STORAGE", "CONSTRAINT", "SRID"):
+            if words and words.word() != "CHECK":
+                words.take()
+        elif words.skip("GENERATED", "ALWAYS"):
+            pass
+        elif words.skip("AS"):
+            words.parenthesized()
+            self.generated = True
+        elif words.skip("CHECK"):
+            words.parenthesized()
+        elif words.skip("REFERENCES"):
+            self._references(words)
+        else:
+            self._charset(words)
+
+    def _charset(self, words: TokenCursor) -> None:
+        if words.skip("CHARACTER", "SET") or words.skip("CHARSET") or words.skip("CHAR", "SET"):
+            self.charset = words.take().text.lower()
+        elif words.skip("COLLATE"):
+            self.collation = words.take().text.lower()
+        elif words.skip("ASCII"):
+            self.charset = "latin1"
+        elif words.skip_one("BINARY", "BYTE", "UNICODE"):
+            self.binary = True
+        elif not words.skip_one(*_WITHOUT_MEANING):
+            words.take()
+            self.unknown = True
+
+    def _default(self, words: TokenCursor) -> None:
+        if words.skip("NULL"):
+            return
+        self.default = True
+        if words.word() == "(":
+            words.parenthesized()
+            return
+        words.skip_any("+", "-")
+        _skip_call(words)
+        if words.skip("."):
+            words.take()
+        elif words and words.tokens[words.at].kind is Kind.STRING:
+            words.take()  # after a character set: _utf8mb4'…'
+
+    @staticmethod
+    def _references(words: TokenCursor) -> None:
+        words.table("")
+        if words.word() == "(":
+            words.parenthesized()
+        if words.skip("MATCH"):
+            words.take()
+        while words.skip("ON"):
+            words.take()
+            action = words.take().text.upper()
+            if action in ("SET", "NO"):
+                words.take()
 
 
 def column_spec(name: str, words: TokenCursor, charset: str | None, mariadb: bool) -> ColumnSpec:
@@ -176,96 +264,6 @@ def _with_charset(column: MySqlColumn, spec: ColumnSpec, default: str | None) ->
         if length > _LONGEST_ROW:
             return None
     return replace(column, charset=charset, collation=collation, length=length)
-
-
-class ColumnSpec:
-    """A column's definition in a statement, parsed from the `words` after its type.
-
-    `column` is None if its type is not fully known. `is_key`: it is the primary key. `null`:
-    whether it says NULL or NOT NULL; None: neither. `default`: whether existing rows get a value
-    other than NULL if the column is added. `binary`: its texts have another character set, which is
-    not certain. `unknown`: a part of the definition has an unknown form.
-    """
-
-    def __init__(self, words: TokenCursor) -> None:
-        self.column: MySqlColumn | None = None
-        self.null: bool | None = None
-        self.is_key = self.auto_increment = self.generated = self.default = False
-        self.binary = self.unknown = False
-        self.charset: str | None = None
-        self.collation: str | None = None
-        while words:
-            self._take(words)
-
-    def _take(self, words: TokenCursor) -> None:
-        if words.skip("NOT", "NULL"):
-            self.null = False
-        elif words.skip("NULL"):
-            self.null = True
-        elif words.skip("DEFAULT"):
-            self._default(words)
-        elif words.skip("ON", "UPDATE"):
-            _skip_call(words)
-        elif words.skip("AUTO_INCREMENT"):
-            self.auto_increment = True
-        elif words.skip("UNIQUE"):
-            words.skip("KEY")
-        elif words.skip("PRIMARY", "KEY") or words.skip("PRIMARY") or words.skip("KEY"):
-            self.is_key = True
-        elif words.skip_one("COMMENT", "COLUMN_FORMAT", "STORAGE", "CONSTRAINT", "SRID"):
-            if words and words.word() != "CHECK":
-                words.take()
-        elif words.skip("GENERATED", "ALWAYS"):
-            pass
-        elif words.skip("AS"):
-            words.parenthesized()
-            self.generated = True
-        elif words.skip("CHECK"):
-            words.parenthesized()
-        elif words.skip("REFERENCES"):
-            self._references(words)
-        else:
-            self._charset(words)
-
-    def _charset(self, words: TokenCursor) -> None:
-        if words.skip("CHARACTER", "SET") or words.skip("CHARSET") or words.skip("CHAR", "SET"):
-            self.charset = words.take().text.lower()
-        elif words.skip("COLLATE"):
-            self.collation = words.take().text.lower()
-        elif words.skip("ASCII"):
-            self.charset = "latin1"
-        elif words.skip_one("BINARY", "BYTE", "UNICODE"):
-            self.binary = True
-        elif not words.skip_one(*_WITHOUT_MEANING):
-            words.take()
-            self.unknown = True
-
-    def _default(self, words: TokenCursor) -> None:
-        if words.skip("NULL"):
-            return
-        self.default = True
-        if words.word() == "(":
-            words.parenthesized()
-            return
-        words.skip_any("+", "-")
-        _skip_call(words)
-        if words.skip("."):
-            words.take()
-        elif words and words.tokens[words.at].kind is Kind.STRING:
-            words.take()  # after a character set: _utf8mb4'…'
-
-    @staticmethod
-    def _references(words: TokenCursor) -> None:
-        words.table("")
-        if words.word() == "(":
-            words.parenthesized()
-        if words.skip("MATCH"):
-            words.take()
-        while words.skip("ON"):
-            words.take()
-            action = words.take().text.upper()
-            if action in ("SET", "NO"):
-                words.take()
 
 
 _WITHOUT_MEANING = ("VIRTUAL", "STORED", "PERSISTENT", "VISIBLE", "INVISIBLE", "ENFORCED")
