@@ -137,6 +137,10 @@ _PLAINER = (
     "orders GROUP BY product ORDER BY CASE WHEN s > 2 THEN product END DESC, s - r, product "
     "LIMIT 2",
     "SELECT * FROM (SELECT product, MAX(id) AS m FROM orders GROUP BY product) ORDER BY -m LIMIT 1",
+    "SELECT product FROM orders GROUP BY product HAVING COUNT(*) > 1 AND MAX(id) > (SELECT MIN(id) "
+    "FROM customers) OR COUNT(*) IN (SELECT seconds FROM visits)",
+    "SELECT c.id, (SELECT MAX(o.amount) > 1 OR COUNT(*) = 0 FROM orders o WHERE o.customer_id = "
+    "c.id) AS b FROM customers c",
 )
 """Queries that are executed from changes, whatever clauses they are written with."""
 _ALIASED = (
