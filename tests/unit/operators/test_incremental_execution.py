@@ -141,6 +141,10 @@ _PLAINER = (
     "FROM customers) OR COUNT(*) IN (SELECT seconds FROM visits)",
     "SELECT c.id, (SELECT MAX(o.amount) > 1 OR COUNT(*) = 0 FROM orders o WHERE o.customer_id = "
     "c.id) AS b FROM customers c",
+    "SELECT id > 1 AS a, product LIKE 'p%' AS b, COUNT(*) AS n FROM orders GROUP BY "
+    "ROLLUP (id > 1, product LIKE 'p%')",
+    "SELECT COUNT(*) AS n, MAX(product) AS m FROM orders GROUP BY GROUPING SETS (product IS NULL, "
+    "(amount > 1, product IS NULL))",
 )
 """Queries that are executed from changes, whatever clauses they are written with."""
 _ALIASED = (
