@@ -143,6 +143,8 @@ _PLAINER = (
     "c.id) AS b FROM customers c",
     "SELECT id > 1 AS a, product LIKE 'p%' AS b, COUNT(*) AS n FROM orders GROUP BY "
     "ROLLUP (id > 1, product LIKE 'p%')",
+    "SELECT COUNT(DISTINCT customer_id, product) AS n, COUNT(DISTINCT amount, tags) FILTER (WHERE "
+    "id > 2) AS f FROM orders",
     "SELECT COUNT(*) AS n, MAX(product) AS m FROM orders GROUP BY GROUPING SETS (product IS NULL, "
     "(amount > 1, product IS NULL))",
 )
