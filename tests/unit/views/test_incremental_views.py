@@ -310,6 +310,7 @@ def test_elements_of_maps_and_of_arrays_of_rows(tmp_path: Path) -> None:
     queries = {
         "maps": "SELECT n.id, t.k, t.v FROM nested n LEFT JOIN UNNEST(n.m) AS t (k, v) ON TRUE",
         "rows": "SELECT x, COUNT(*) AS n FROM nested CROSS JOIN UNNEST(r) AS t (x, y) GROUP BY x",
+        "made": "SELECT id, ROW(id, ROW('x', 1)) AS p, COUNT(*) AS n FROM nested GROUP BY id",
         "both": "SELECT u.x, t.v FROM nested n, UNNEST(n.m) AS t (k, v), UNNEST(n.r) AS u (x, y)",
     }
     views = _created(session, queries, tmp_path)
