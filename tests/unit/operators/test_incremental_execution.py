@@ -137,6 +137,16 @@ _PLAINER = (
     "orders GROUP BY product ORDER BY CASE WHEN s > 2 THEN product END DESC, s - r, product "
     "LIMIT 2",
     "SELECT * FROM (SELECT product, MAX(id) AS m FROM orders GROUP BY product) ORDER BY -m LIMIT 1",
+    "SELECT product FROM orders GROUP BY product HAVING COUNT(*) > 1 AND MAX(id) > (SELECT MIN(id) "
+    "FROM customers) OR COUNT(*) IN (SELECT seconds FROM visits)",
+    "SELECT c.id, (SELECT MAX(o.amount) > 1 OR COUNT(*) = 0 FROM orders o WHERE o.customer_id = "
+    "c.id) AS b FROM customers c",
+    "SELECT id > 1 AS a, product LIKE 'p%' AS b, COUNT(*) AS n FROM orders GROUP BY "
+    "ROLLUP (id > 1, product LIKE 'p%')",
+    "SELECT COUNT(DISTINCT customer_id, product) AS n, COUNT(DISTINCT amount, tags) FILTER (WHERE "
+    "id > 2) AS f FROM orders",
+    "SELECT COUNT(*) AS n, MAX(product) AS m FROM orders GROUP BY GROUPING SETS (product IS NULL, "
+    "(amount > 1, product IS NULL))",
 )
 """Queries that are executed from changes, whatever clauses they are written with."""
 _ALIASED = (

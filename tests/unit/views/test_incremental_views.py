@@ -300,6 +300,32 @@ def _write_as_another(view: ViewBatches, kind: str) -> None:
     sink.committer(user).commit(lambda: WrittenBatch(1, messages), lambda: None)
 
 
+def test_elements_of_maps_and_of_arrays_of_rows(tmp_path: Path) -> None:
+    session = ViewSession(tmp_path / "warehouse")
+    session.execute(
+        "CREATE TABLE nested (id INT PRIMARY KEY NOT ENFORCED, m MAP<STRING, INT>, "
+        "r ARRAY<ROW<x INT, y STRING>>) WITH ('bucket' = '1')"
+    )
+    session.restart()
+    queries = {
+        "maps": "SELECT n.id, t.k, t.v FROM nested n LEFT JOIN UNNEST(n.m) AS t (k, v) ON TRUE",
+        "rows": "SELECT x, COUNT(*) AS n FROM nested CROSS JOIN UNNEST(r) AS t (x, y) GROUP BY x",
+        "made": "SELECT id, ROW(id, ROW('x', 1)) AS p, COUNT(*) AS n FROM nested GROUP BY id",
+        "both": "SELECT u.x, t.v FROM nested n, UNNEST(n.m) AS t (k, v), UNNEST(n.r) AS u (x, y)",
+    }
+    views = _created(session, queries, tmp_path)
+    for rows in (
+        "(1, MAP['a', 1, 'b', 2], ARRAY[ROW(1, 'p'), ROW(2, 'q')]), (2, MAP['a', 3], "
+        "ARRAY[ROW(1, 'p'), ROW(1, 'p')])",
+        "(1, MAP['b', 2], CAST(NULL AS ARRAY<ROW<x INT, y STRING>>))",
+    ):
+        session.execute(f"INSERT INTO nested VALUES {rows}")
+        for name, query in queries.items():
+            views[name].refresh()
+            session.check(name, query)
+    assert all(view.strategies["incremental"] for view in views.values())
+
+
 def test_merges_rewrite_few_rows() -> None:
     """The rows of merged segments are a small multiple of those that were added."""
     segments, written = [1_000_000], 0

@@ -89,9 +89,9 @@ class _Accumulation:
             return None
         only = isinstance(value, exp.Distinct)
         if only:
-            if len(value.expressions) != 1 or value.args.get("on"):
+            if value.args.get("on"):
                 return None
-            value = value.expressions[0]
+            value = value.expressions[0] if len(value.expressions) == 1 else value
         if function == "SUM" and not kind.startswith(("HUGEINT", "DECIMAL")):
             return None  # A sum of doubles is not what remains after taking one away.
         argument = self._argument(node, value)
@@ -109,7 +109,8 @@ class _Accumulation:
     def _argument(self, node: exp.Expr, value: exp.Expr) -> str:
         if isinstance(value, exp.Star):
             return "1"
-        sql = fragment(value, over(self._rows))
+        # DuckDB's SQL of several DISTINCT values is that of one row of them.
+        sql = fragment(value, over(self._rows)).removeprefix("DISTINCT ")
         return f"CASE WHEN {sql} THEN 1 END" if isinstance(node, exp.CountIf) else sql
 
     def _count(self, step: Step, sql: str) -> str:

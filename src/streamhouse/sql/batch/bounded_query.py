@@ -40,7 +40,7 @@ from streamhouse.sql.resolution.visible_columns import (
     check_width,
     leftmost,
 )  # fmt: skip
-from streamhouse.sql.select_parts import derived
+from streamhouse.sql.select_parts import branches, derived
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import column_type
@@ -146,6 +146,7 @@ def analyze_bounded(
             analyzed = analyze_tree(parsed, query_tree(parsed), resolver)
             total_order.complete(analyzed.tree, keys=analyzed.scans.keys)
         if target is None:
+            _name_fields(analyzed)
             return analyzed.plan()
         return planned_into(analyzed, target, columns)[1]
 
@@ -176,6 +177,15 @@ def planned_into(
     output = [column.name for column in target.columns]
     keys = tuple(at for at, name in enumerate(output) if name in (target.primary_key or output[:3]))
     return final, dataclasses.replace(analyzed.plan(final, output), keys=keys)
+
+
+def _name_fields(analyzed: Analyzed) -> None:
+    """Name the fields of ROW(…), which have no names in DuckDB, as in a table: `EXPR$0`, …."""
+    for select in branches(analyzed.tree):
+        for item, name, kind in zip(select.selects, analyzed.output, analyzed.types, strict=True):
+            if "EXPR$" in kind:
+                value = targets.cast_to(item.unalias().copy(), kind, kind)
+                item.replace(exp.alias_(value, quoted(name)))
 
 
 def _analyze_rows(query: Query, resolver: Resolver) -> Analyzed | None:

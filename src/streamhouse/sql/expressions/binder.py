@@ -124,6 +124,8 @@ def function_name(node: exp.Expr) -> str:
         return str(node.this).lower()
     if not isinstance(node, exp.Func) or isinstance(node, exp.Cast | exp.Case | exp.Query):
         return ""
+    if isinstance(node, exp.Binary) and not isinstance(node, exp.AggFunc):
+        return ""  # AND and other operators: their text may begin with a call.
     text, bracket, _ = node.sql(dialect="duckdb").partition("(")
     return text.strip('"').lower() if bracket else ""
 

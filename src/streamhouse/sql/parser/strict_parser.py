@@ -134,6 +134,18 @@ class StrictParser(parser.Parser):
             return None
         return self._parse_query_modifiers(self._parse_select())
 
+    def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+        found = super()._parse_cube_or_rollup(with_prefix=True)
+        if found is not None and not with_prefix:
+            # The base parser takes no conditions.
+            found.set("expressions", self._parse_wrapped_csv(self._parse_disjunction))
+        return found
+
+    def _parse_grouping_set(self) -> exp.Expr | None:
+        return (
+            self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
+        )
+
     def _parse_value(self, values: bool = True) -> exp.Tuple | None:
         if self._curr.text.upper() == "ROW" and self._next.token_type == TokenType.L_PAREN:
             self._advance()

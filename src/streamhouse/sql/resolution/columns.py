@@ -213,4 +213,12 @@ def columns_read(trees: list[exp.Expr]) -> dict[str, set[str]]:
             if isinstance(source, exp.Table):
                 used = columns_by_relation.setdefault(source.name, set())
                 used |= {column.name for column in scope.source_columns(alias)}
+        # `source_columns` has none that a relation reads of those before it, as UNNEST does.
+        for column in scope.external_columns:
+            around = scope.parent
+            while around is not None and column.table not in around.sources:
+                around = around.parent
+            read = around.sources[column.table] if around is not None else None
+            if isinstance(read, exp.Table):
+                columns_by_relation.setdefault(read.name, set()).add(column.name)
     return columns_by_relation
