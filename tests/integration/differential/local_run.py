@@ -8,6 +8,7 @@ and no process dies.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import threading
 from collections import defaultdict
@@ -24,11 +25,20 @@ from streamhouse.runtime.streaming.shuffle.blocks import join_task_count
 from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobReader
 from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.runtime.streaming.tasks.worker_resources import close_resources
+from streamhouse.runtime.streaming.tasks import worker_resources
 from streamhouse.source import Offset
-from streamhouse.testing.local_pipeline import LocalFrame
 
 _IDLE_S = 0.05
+
+
+class LocalFrame:
+    """The result of a batch's tasks, as much of a DataFrame as commits need."""
+
+    def __init__(self, run: Callable[[], list[pa.RecordBatch]]) -> None:
+        self.run = run
+
+    def collect(self) -> list[dict[str, Any]]:
+        return [row for batch in self.run() for row in batch.to_pylist()]
 
 
 def shuffled(batch: ShuffledBatch, frame: LocalFrame) -> LocalFrame:
@@ -92,7 +102,9 @@ class LocalRun(StreamRun):
             self._error = error
         finally:
             # Some of the core's objects must go in the thread that has made them.
-            close_resources(self._spec.query_id)
+            opened = worker_resources._open.pop((os.getpid(), self._spec.query_id), None)
+            if opened is not None:
+                opened.close()
 
     def _loop(self) -> None:
         reader = JobReader(self.folder)

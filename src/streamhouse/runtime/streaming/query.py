@@ -120,11 +120,6 @@ class JobQuery(ABC):
         return self.checkpoint.path
 
     @property
-    def run_folder(self) -> Path:
-        """The folder of this run, which the planner reads, too."""
-        return self._run.folder
-
-    @property
     def last_offset(self) -> Offset:
         """The source's offset after the last committed batch; `{}` before the first."""
         return source_offset(self.progress.last_offset)
@@ -141,10 +136,9 @@ class JobQuery(ABC):
         """
         self.metrics.begin()
         name, path = self.description.name, self.checkpoint.path
-        self._run.start(spark, self.spec, name, path, self.run_batch)
+        self._run.start(spark, self.spec, name, path, self._batch)
 
-    def run_batch(self, frame: DataFrame, spark_batch: int) -> None:
-        """Run the tasks of a batch that Spark has planned, commit it, then pause."""
+    def _batch(self, frame: DataFrame, spark_batch: int) -> None:
         began = time.monotonic()
         self.checkpoint.logs.sync(spark_batch)
         batch = self.commit(frame)
