@@ -8,6 +8,8 @@ backfill  The first refresh: from its plan to the commit of the view's table.
 refresh   `--changes` orders get other prices in one commit; from that commit to the commit of the
           view's table that shows them. The median of `--runs` times, after one that warms up.
 
+Then there are `--kept` orders.
+
 delta      `--delta` orders get other prices in one commit. `ratio` is the time of recomputing the
            view (REFRESH, when nothing else has changed) over that of the refresh.
 restart    The pipeline is killed (SIGKILL) and started again, and orders change; from the start of
@@ -134,15 +136,17 @@ class Lab(Tables):
     def __init__(self, folder: str, orders: int, customers: int, products: int) -> None:
         super().__init__(folder, TABLES)
         self._customers, self._products = customers, products
+        self._script = Path(folder).with_name("compact.sql")
         self.write("customers", (_customers(keys) for keys in chunks(np.arange(customers))))
         self.write("products", (_products(keys) for keys in chunks(np.arange(products))))
-        self.write("orders", (self._orders(keys) for keys in chunks(np.arange(orders))))
-        self._compact(Path(folder).with_name("compact.sql"))
+        self.add(np.arange(orders))
 
-    def _compact(self, script: Path) -> None:
+    def add(self, keys: Keys) -> None:
+        """Add orders, and compact the tables."""
+        self.write("orders", (self._orders(some) for some in chunks(keys)))
         calls = [f"CALL sys.compact('shop.{table}');" for table in TABLE_NAMES]
-        script.write_text("\n".join(calls))
-        command = [STREAMHOUSE, "run", str(script), "--warehouse", self.warehouse.path]
+        self._script.write_text("\n".join(calls))
+        command = [STREAMHOUSE, "run", str(self._script), "--warehouse", self.warehouse.path]
         subprocess.run(command, check=True, capture_output=True)
 
     def change(self, keys: Keys) -> int:
@@ -326,6 +330,8 @@ def figures(folder: Path, given: argparse.Namespace) -> Iterator[dict[str, Any]]
             changed = lab.change(random.integers(0, given.orders, given.changes))
             times.append((pipeline.refreshed(before) - changed) / 1000)
         yield _line("refresh", limit, times[1:], {})
+        lab.add(np.arange(given.orders, given.kept))
+        settle(lab, "sales")
         yield _delta(lab, pipeline, given)
         yield _restart(lab, pipeline, given)
         yield _fan_out(lab, pipeline, given)
@@ -350,7 +356,7 @@ def _changed(lab: Lab, pipeline: Pipeline, keys: Keys) -> float:
 
 def _delta(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[str, Any]:
     random = np.random.default_rng(6)
-    keys = [random.choice(given.orders, given.delta, replace=False) for _ in range(3)]
+    keys = [random.choice(given.kept, given.delta, replace=False) for _ in range(3)]
     ours = statistics.median([_changed(lab, pipeline, each) for each in keys])
     started = time.perf_counter()
     execute(lab.warehouse.options, "ALTER MATERIALIZED VIEW shop.sales REFRESH")
@@ -366,7 +372,7 @@ def _restart(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[st
         before = lab.snapshot("sales")
         started = time.time()
         pipeline.start()
-        lab.change(random.integers(0, given.orders, given.changes))
+        lab.change(random.integers(0, given.kept, given.changes))
         times.append(pipeline.refreshed(before) / 1000 - started)
     return _goal("restart", RESTART_S / statistics.median(times), {"restart_s": times})
 
@@ -426,7 +432,7 @@ def _fresh(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[str,
     first, started = lab.snapshot("sales"), time.monotonic()
     while time.monotonic() - started < given.seconds:
         # 250 orders, 25 customers and 25 products.
-        commits += lab.change_all(random.integers(0, given.orders, 250))
+        commits += lab.change_all(random.integers(0, given.kept, 250))
         due = started + 0.3 * len(commits) / 3
         time.sleep(max(0.0, due - time.monotonic()))
     settle(lab, "sales")
@@ -462,7 +468,8 @@ def show(figures: Iterator[dict[str, Any]], as_json: bool) -> None:
 def main() -> int:
     text = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=text)
-    parser.add_argument("--orders", type=int, default=10_000_000)
+    parser.add_argument("--orders", type=int, default=5_000_000)
+    parser.add_argument("--kept", type=int, default=10_000_000, help="orders from `delta` on")
     parser.add_argument("--customers", type=int, default=1_000_000)
     parser.add_argument("--products", type=int, default=10_000)
     parser.add_argument("--changes", type=int, default=1000, help="orders that change at once")
