@@ -119,7 +119,7 @@ class ContinuousQuery(JobQuery):
         planned = {} if self.spec.shuffle is None else self.checkpoint.logs.newest()
         shuffled = planned != before and not planned.get(WHOLE, True)
         if shuffled:
-            shared = RowFiles.at(self._run.folder)
+            shared = RowFiles.at(self.run_folder)
             frame = ShuffledBatch(self.spec, before, planned, shared).of(frame)
         with self.progress.batch():
             batch = self._committer.commit(frame)
@@ -133,7 +133,7 @@ class ContinuousQuery(JobQuery):
         self.progress.committed(end)
         if isinstance(source := self._source, PaimonSource):
             retried(lambda: source.store_progress(source_offset(end)))
-        report_loaded(self._run.folder, end, batch.reports)
+        report_loaded(self.run_folder, end, batch.reports)
         self._reported = batch
         # The tasks that write shuffled rows do not know how many changes were read.
         changes = None if shuffled else batch.total("changes")
@@ -142,7 +142,7 @@ class ContinuousQuery(JobQuery):
         return CountedBatch(batch.record.rows or 0, changes, batch.commit, files, bad)
 
     def pause(self, took_s: float) -> None:
-        self._run.pause(self.pacing.pause_s(self.description.part, self.role, took_s))
+        self.wait(self.pacing.pause_s(self.description.part, self.role, took_s))
 
     def release(self) -> None:
         self._open.close()
@@ -157,7 +157,7 @@ class ContinuousQuery(JobQuery):
         }
 
     def tick(self) -> None:
-        if not self._run.started:
+        if not self.started:
             return
         if self._lineage is not None:
             self._lineage.flush_if_due(self.pacing.flush_s)
