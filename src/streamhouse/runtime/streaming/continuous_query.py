@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 
 from streamhouse.connectors.bad_records import create_tables
 from streamhouse.connectors.base import BatchLog
-from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.storage.object_store.store_retries import retried
@@ -56,7 +55,7 @@ class ContinuousQuery(JobQuery):
 
     @property
     def targets(self) -> list[TableAddress]:
-        return [self.spec.target] if self.description.writes_table else []
+        return [self.spec.target] if self.spec.sink is None else []
 
     @property
     def tables(self) -> list[str]:
@@ -78,9 +77,10 @@ class ContinuousQuery(JobQuery):
             lookup_journal.create_table(spec.lookup_journal)
             from streamhouse.lookup.strategies.server_lookup import open_table
 
-            for lookup in filter(is_server, spec.query.lookups):
-                # Raises for wrong options, or without a connection.
-                open_table(lookup)[0].close()
+            for lookup in spec.query.lookups:
+                if lookup.on_server:
+                    # Raises for wrong options, or without a connection.
+                    open_table(lookup)[0].close()
         self._last_commit.check()
         log = BatchLog(self.checkpoint.path, self.checkpoint.logs.last_batch())
         planner = self.progress.planner = BatchPlanner(spec)
@@ -210,10 +210,8 @@ def _described(spec: QuerySpec, checkpoint: Checkpoint) -> QueryDescription:
         spec.target,
         checkpoint.path,
         spec.query.source.name,
-        spec.sink is None,
         tuple(".".join(lookup.table.name[-2:]) for lookup in spec.query.lookups),
         spec.source,
         tuple(spec.source_tables),
-        spec.lookups,
         tuple(at for _, at in spec.pinned),
     )

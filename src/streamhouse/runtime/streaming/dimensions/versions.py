@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.options import RefreshRule
 from streamhouse.lookup.partitions import Partition, key_fields, newest_snapshot
 from streamhouse.lookup.storage.changed_keys import few_changes_between, version_of
@@ -79,9 +78,9 @@ class DimensionVersions:
         self._lookups = [
             _Lookup(lookup, address, choice)
             for lookup, address, choice in zip(lookups, addresses, given, strict=True)
-            if not is_server(lookup)
+            if not lookup.on_server
         ]
-        self._queries_server = any(is_server(lookup) for lookup in lookups)
+        self._queries_server = any(lookup.on_server for lookup in lookups)
 
     def offset_keys(
         self, before: Offset, now_ms: int, loaded: Collection[str] = ()
