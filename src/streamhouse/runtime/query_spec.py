@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
+from streamhouse.lookup.strategies.selection import BUCKET, FULL, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.source import Source
 from streamhouse.sql.options.merge_functions import (
@@ -169,6 +169,11 @@ class QuerySpec:
     def dimensions(self) -> list[DimensionSpec]:
         """The lookups with their tables."""
         return list(map(DimensionSpec, self.query.lookups, self.lookups))
+
+    @property
+    def strategies(self) -> Sequence[Choice]:
+        """The strategies of the lookups."""
+        return self.choices or [Choice(FULL, "by default")] * len(self.lookups)
 
     @property
     def shuffle(self) -> int | None:
