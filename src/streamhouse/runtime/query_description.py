@@ -39,11 +39,6 @@ class QueryDescription:
     lookups: tuple[TableAddress, ...] = ()
     strategy: Strategy = "incremental"
 
-    @property
-    def name(self) -> str:
-        """The pipeline and the part, for Spark."""
-        return f"{self.pipeline}: {self.part}"
-
     def follows(self) -> list[TableAddress]:
         """The Paimon tables whose compaction makes rows visible to the query."""
         return [*self.source_tables, *(at for at in self.lookups if hides_new_rows(at.open()))]

@@ -151,8 +151,10 @@ class JobQuery(ABC):
         """
         self.metrics.begin()
         (self.run_folder / SPEC).write_bytes(pickle.dumps(self.spec))
-        name, checkpoint = self.description.name, self.checkpoint.path
-        self._stream = started_stream(spark, self.run_folder, name, checkpoint, self._batch)
+        name = f"{self.description.pipeline}: {self.description.part}"
+        self._stream = started_stream(
+            spark, self.run_folder, name, self.checkpoint.path, self._batch
+        )
 
     def _batch(self, frame: DataFrame, spark_batch: int) -> None:
         began = time.monotonic()
