@@ -44,7 +44,6 @@ DISPLAY_NAMES = {
     FULL: "full cache",
     PARTIAL: "partial by primary key",
     BUCKET: "bucket shuffle",
-    SHUFFLE: "bucket shuffle",
     SERVER: "by key from MySQL",
 }
 """The display name of each strategy."""
