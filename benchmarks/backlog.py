@@ -163,7 +163,7 @@ def one_run(
     started_ms = time.time_ns() / 1e6
     text = VIEW.replace("country_sales", view.removeprefix("shop."))
     text = f"SET 'parallelism.default' = '{tasks}';\n{text}"
-    run_script(text, name, warehouse, master=master, settings=options.settings)
+    run_script(text, name, warehouse, spark=options)
     table = Warehouse(warehouse).table(view)
     for snapshot_id in range(1, (table.latest_snapshot_id() or 0) + 1):
         rows = [row for batch in table.read(snapshot=snapshot_id) for row in batch.to_pylist()]

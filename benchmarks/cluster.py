@@ -180,7 +180,7 @@ def one_view(warehouse: str, name: str, view: str, master: str, settings: dict[s
     started = time.time()
     text = f"SET 'parallelism.default' = '{CORES}'; USE nexmark; "
     text += f"CREATE MATERIALIZED VIEW {view} AS {select_of(name)};"
-    run_script(text, view, warehouse, master=master, settings=settings)
+    run_script(text, view, warehouse, spark=options)
     print(started)
 
 

@@ -185,7 +185,7 @@ def one_run(warehouse: str, name: str) -> None:
     start_session(name, options)
     started = time.time_ns() // 1_000_000
     text = f"USE nexmark; {QUERIES[name].replace('{view}', f'ours_{name}')}"
-    run_script(text, name, warehouse, master=options.master, settings=options.settings)
+    run_script(text, name, warehouse, spark=options)
     print(started)
 
 

@@ -36,18 +36,19 @@ class SnapshotClock(RepeatedStep):
         self._committed = committed
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, int], float] = {}
-        self._order: list[tuple[float, str]] = []
+        """When each commit could be read (epoch seconds), in their order."""
         super().__init__(self._polls().__next__, "snapshot-clock", _POLL_S)
 
     def seen_ms(self, user: str, identifier: int) -> float | None:
         """When the commit could be read (epoch ms); None if it was not seen."""
         with self._lock:
-            return self._seen.get((user, identifier))
+            seen_s = self._seen.get((user, identifier))
+        return None if seen_s is None else seen_s * 1000
 
     def first_after(self, time_s: float) -> float | None:
         """When the first commit after a time could be read (both epoch seconds); None if none."""
         with self._lock:
-            return next((at for at, user in self._order if at > time_s), None)
+            return next((at for at in self._seen.values() if at > time_s), None)
 
     def _polls(self) -> Iterator[float]:
         """Poll again and again; yields the pauses between the polls (s)."""
@@ -64,9 +65,7 @@ class SnapshotClock(RepeatedStep):
                 snapshot = table.snapshots.find(number)
                 if snapshot is not None and snapshot.commit_kind == "APPEND":
                     with self._lock:
-                        key = (snapshot.commit_user, snapshot.commit_identifier)
-                        self._seen[key] = now * 1000
-                        self._order.append((now, snapshot.commit_user))
+                        self._seen[snapshot.commit_user, snapshot.commit_identifier] = now
             if latest > last:
                 # An expired snapshot, or a failing store: the next snapshot shows the same rows.
                 with contextlib.suppress(StreamhouseError):

@@ -40,23 +40,20 @@ _GRANTS = "SELECT, LOCK TABLES, TRIGGER, REPLICATION SLAVE, BINLOG MONITOR, REPL
 class MariaDB(PrivateServer):
     """A server of its own under `data_dir`, with a row-format binlog, on 127.0.0.1 only.
 
-    `port`: the TCP port; by default a free one, which later starts on the same folder reuse if it
-    is free. `server_options`: more `mariadbd` options, which override the defaults. `root` connects
-    by the socket without a password, `USER` by TCP with `PASSWORD` and the privileges of change
-    data capture (it cannot write).
+    It has a free TCP port, which later starts on the same folder reuse if it is free.
+    `server_options`: more `mariadbd` options, which override the defaults. `root` connects by the
+    socket without a password, `USER` by TCP with `PASSWORD` and the privileges of change data
+    capture (it cannot write).
 
     Raises `ConnectError` if MariaDB is not installed or does not start.
     """
 
     name = "MariaDB"
 
-    def __init__(
-        self, data_dir: Path, port: int | None = None, server_options: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, data_dir: Path, server_options: Sequence[str] = ()) -> None:
         super().__init__(data_dir)
         self.server_options = tuple(server_options)
-        self._fixed_port = port
-        self._port = port
+        self._port: int | None = None
 
     @property
     def port(self) -> int:
@@ -160,8 +157,6 @@ class MariaDB(PrivateServer):
 
     def _choose_port(self) -> int:
         port_file = self.data_dir / "port"
-        if self._fixed_port is not None:
-            return self._fixed_port
         with contextlib.suppress(OSError, ValueError):
             port = self._port or int(port_file.read_text())
             if _is_free(port):
@@ -199,7 +194,7 @@ def free_port() -> int:
         port = _PORTS[(first + number) % len(_PORTS)]
         if _is_free(port):
             return port
-    raise ConnectError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free; set one")
+    raise ConnectError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free")
 
 
 def _is_listening(path: Path) -> bool:

@@ -115,9 +115,8 @@ def measure(scenario: DemoScenario, seconds: float, kills: Kills, check: Check) 
         scenario.driver.stop()
         raise
     print_progress(scenario.verification)
-    peak_mb = round(memory.stop())
-    recovery = kills.report(scenario)
-    return {**scenario.report(changes), **recovery, "peak_rss_mb": peak_mb, "minutes": minutes}
+    found = {"peak_rss_mb": round(memory.stop()), "minutes": minutes, **kills.report(scenario)}
+    return {**scenario.report(changes), "freshness_ms": scenario.ages.percentiles(), **found}
 
 
 def _drain(scenario: DemoScenario, changes: ScriptedSteps, check: Check) -> None:
@@ -242,6 +241,7 @@ class LiveScreen:
     _boards: list[tuple[TableFeed, TableView]] = field(default_factory=list)
     _counts: list[tuple[float, int]] = field(default_factory=list)
     _ages: dict[str, float] | None = None
+    _lag: str = ""
 
     def run(self) -> None:
         """Run the whole demo."""
@@ -273,6 +273,7 @@ class LiveScreen:
             self._scenario.update_ages()
             self._ages = self._scenario.ages.recent()
             self._counts = [*self._counts[-10:], (now, self._scenario.count())]
+            self._lag = self._scenario.lag()
 
     def _views(self) -> Sequence[RenderableType]:
         others = [_BOARD_LINES] * (len(self._boards) - 1)
@@ -289,7 +290,7 @@ class LiveScreen:
         parts = [f"{n1:,} {scenario.counted}", f"{(n1 - n0) / (t1 - t0):,.0f}/s"]
         if self._ages:
             parts.append(f"{scenario.measured} {ages_text(self._ages)}")
-        parts.append(f"lag {scenario.lag(n1, self._boards[0][0].rows)}")
+        parts.append(f"lag {self._lag}")
         return "  ·  ".join(parts)
 
     def _end(self) -> None:

@@ -34,11 +34,9 @@ class S3Server:
     not installed or does not start.
     """
 
-    def __init__(
-        self, port: int = 0, program: Sequence[str] = ("-m", "streamhouse.demo.s3_server")
-    ) -> None:
+    def __init__(self, program: Sequence[str] = ("-m", "streamhouse.demo.s3_server")) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, *program, str(port)],
+            [sys.executable, *program, "0"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, ClassVar, Self
 
-import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.demo.child_process import start_command
 from streamhouse.demo.driver import Check, Driver
@@ -31,6 +31,8 @@ NO_END = 9_000_000_000_000_000_000
 _FIRST_SECONDS = 15.0
 """How long the freshness is not counted: the pipeline still starts."""
 _RECENT_COMMITS = 50
+_STEP_TIMEOUT_S = 120.0
+"""How long a scripted step may take, restarts of the driver included."""
 _CATCH_UP_S = 300.0
 """How long the pipeline may take to catch up at the end."""
 
@@ -105,9 +107,6 @@ class ScriptedSteps:
     A subclass yields from `_run_steps`: a message for the user, or None while it waits.
     """
 
-    timeout_s: ClassVar[float] = 0.0
-    """How long one step may take, restarts of the driver included."""
-
     def __init__(self, scenario: DemoScenario) -> None:
         self.done = False
         """Whether all steps are over, with the expected effects."""
@@ -154,12 +153,12 @@ class ScriptedSteps:
         return self._until(lambda: self._hurries or time.monotonic() >= due)
 
     def _until(self, done: Callable[[], bool], what: str | None = None) -> Iterator[None]:
-        """Wait for a condition; for `what`, at most `timeout_s`."""
-        deadline = time.monotonic() + self.timeout_s
+        """Wait for a condition; for `what`, at most `_STEP_TIMEOUT_S`."""
+        deadline = time.monotonic() + _STEP_TIMEOUT_S
         while not done():
             if what is not None and time.monotonic() > deadline:
                 raise StreamhouseError(
-                    f"the demo waited {self.timeout_s:.0f} s for {what}; see {self._log}"
+                    f"the demo waited {_STEP_TIMEOUT_S:.0f} s for {what}; see {self._log}"
                 )
             yield None
 
@@ -289,25 +288,32 @@ class DemoScenario(ABC):
         """How many orders or changes there were."""
 
     @abstractmethod
-    def lag(self, count: int, rows: pa.Table | None) -> str:
-        """How far the first board, which has `rows`, is behind the `count`."""
+    def lag(self) -> str:
+        """How far the first board is behind the sources."""
 
-    def rows(self, table: str) -> int:
+    def rows(self, name: str) -> int:
         """How many rows a table has; 0 while it does not exist."""
         try:
-            opened = self.warehouse.table(table)
+            table = self.warehouse.table(name)
         except TableError:
             return 0
-        latest = opened.latest_snapshot_id()
-        return 0 if latest is None else opened.snapshot(latest).total_record_count or 0
+        latest = table.latest_snapshot_id()
+        return 0 if latest is None else table.snapshot(latest).total_record_count or 0
+
+    def total(self, name: str, column: str) -> int:
+        """The sum of a column of a table; 0 while it has no rows."""
+        if not self.rows(name):
+            return 0
+        return pc.sum(self.warehouse.table(name).rows([column]).column(0)).as_py() or 0
 
     def update_ages(self) -> None:  # noqa: B027 - optional
         """Add to `ages` what the first board shows by now."""
 
     def progress(self) -> str:
-        """What a progress message says beside the time: the freshness of the last rows."""
+        """What a progress message says beside the time: the count, and the last rows' freshness."""
         self.update_ages()
-        return f"{self.measured} {ages_text(self.ages.recent())}"
+        recent = ages_text(self.ages.recent())
+        return f"{self.count():,} {self.counted}, {self.measured} {recent}"
 
     def freshness_window(self) -> dict[str, float] | None:
         """Percentiles of the freshness since the last call."""

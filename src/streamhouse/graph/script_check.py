@@ -55,7 +55,7 @@ def check_script(request: Mapping[str, Any]) -> dict[str, Any]:
         response = {"ok": True, "statements": len(statements), "graph": graph.record()}
         return {**response, "svg": draw(graph)} if request.get("svg") else response
     except StreamhouseError as error:
-        return {"ok": False, "error": _error_record(error)}
+        return {"ok": False, "error": _error(error)}
     except (RecursionError, MemoryError):
         message = "the script is nested too deeply; write parts of it as views"
     except Exception as error:  # noqa: BLE001  # the next script must find this process alive
@@ -110,16 +110,11 @@ def _if_absent(statement: syntax.Statement) -> syntax.Statement:
     return statement
 
 
-def _error_record(error: StreamhouseError) -> dict[str, Any]:
+def _error(error: StreamhouseError) -> dict[str, Any]:
     if isinstance(error, SqlError):
-        return _error(error.message, (error.line, error.column))
-    text = str(error)
-    match = _PLACED.match(text)
-    if match is None:
-        return _error(text, (0, 0))
-    return _error(text[match.end() :], (int(match[1]), int(match[2])))
-
-
-def _error(message: str, place: Sequence[int]) -> dict[str, Any]:
-    line, column = place
-    return {"message": hide_secrets(message), "line": line or None, "column": column or None}
+        message, place = error.message, (error.line or None, error.column or None)
+    else:
+        message, place = str(error), (None, None)
+        if match := _PLACED.match(message):
+            message, place = message[match.end() :], (int(match[1]), int(match[2]))
+    return {"message": hide_secrets(message), "line": place[0], "column": place[1]}

@@ -25,8 +25,3 @@ class ServerRows:
 
     keys: int
     rows: pa.Table
-
-
-def is_server(lookup: LookupJoin) -> bool:
-    """Whether a lookup's table is on a server (MySQL), and not a Paimon table."""
-    return lookup.table.capabilities.server

@@ -10,7 +10,7 @@ from streamhouse.procedures.arguments import timestamp_ms
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure, row
-from streamhouse.procedures.tags import check_tag
+from streamhouse.procedures.tags import check_tag, tags_of
 
 _NO_WATERMARK = -(1 << 63)
 FindTarget = Callable[[Any], str | int]
@@ -39,7 +39,7 @@ def rollback_to(
         if snapshot_id is not None:
             return snapshot_id
         text = str(tag)
-        return int(text) if text.isdigit() and text not in _tags(java_table) else text
+        return int(text) if text.isdigit() and text not in tags_of(java_table) else text
 
     return _rollback(context, table, target, force, "rollback_to")
 
@@ -109,7 +109,7 @@ def _rollback(
 
 def _check(table: Any, name: str, target: str | int) -> int:
     """The snapshot to roll back to; raises an error if it does not exist."""
-    tags = _tags(table)
+    tags = tags_of(table)
     if isinstance(target, str):
         check_tag(table, name, target)
         return tags[target]
@@ -120,12 +120,3 @@ def _check(table: Any, name: str, target: str | int) -> int:
             f"{manager.latestSnapshotId()} are left"
         )
     return target
-
-
-def _tags(table: Any) -> dict[str, int]:
-    """The tags of Java's table, with their snapshots."""
-    return {
-        str(tag): int(snapshot.id())
-        for snapshot, names in dict(table.tagManager().tags()).items()
-        for tag in names
-    }

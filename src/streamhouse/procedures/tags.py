@@ -137,11 +137,10 @@ def trigger_tag_automatic_creation(context: Context, table: str) -> pa.Table:
         )
 
     with context.java_locked(table) as (jvm, found):
-        before = set(found.tagManager().allTagNames())
+        before = tags_of(found)
         with shared_files.automatic_tags(jvm, found) as manager:
             manager.run()
-        new = [name for name in found.tagManager().allTagNames() if name not in before]
-        return rows(_TAG, [(name, int(found.tagManager().getOrThrow(name).id())) for name in new])
+        return rows(_TAG, [tag for tag in tags_of(found).items() if tag[0] not in before])
 
 
 def _create(jvm: Any, table: Any, tag: str, snapshot: int, time_retained: str | None) -> None:
@@ -171,8 +170,7 @@ def _snapshot(table: Any, name: str, snapshot_id: int | None) -> int:
         if latest is None:
             raise TableError(f"table {name} has no snapshot yet; insert rows first")
         return int(latest)
-    tagged = [int(snapshot.id()) for snapshot in table.tagManager().tags().keySet()]
-    if not manager.snapshotExists(snapshot_id) and snapshot_id not in tagged:
+    if not manager.snapshotExists(snapshot_id) and snapshot_id not in tags_of(table).values():
         raise TableError(
             f"table {name} has no snapshot {snapshot_id}; "
             f"{manager.earliestSnapshotId()} to {latest} are left"
@@ -180,9 +178,18 @@ def _snapshot(table: Any, name: str, snapshot_id: int | None) -> int:
     return snapshot_id
 
 
+def tags_of(table: Any) -> dict[str, int]:
+    """The tags of Java's table, with their snapshots."""
+    return {
+        str(tag): int(snapshot.id())
+        for snapshot, tags in dict(table.tagManager().tags()).items()
+        for tag in tags
+    }
+
+
 def check_tag(table: Any, name: str, tag: str) -> None:
     """Raise `TableError`, which names the nearest one, unless Java's table has a tag."""
-    known = [str(existing) for existing in table.tagManager().allTagNames()]
+    known = tags_of(table)
     if tag not in known:
         raise TableError(f"table {name} has no tag '{tag}'; {nearest(tag, known)}")
 
@@ -193,5 +200,5 @@ def _check_new(table: Any, name: str, tag: str) -> None:
             f"a tag's name must not be a number ('{tag}'): numbers are snapshot ids; put a letter "
             "before it"
         )
-    if tag in [str(existing) for existing in table.tagManager().allTagNames()]:
+    if tag in tags_of(table):
         raise TableError(f"table {name} already has a tag '{tag}'; sys.replace_tag changes it")

@@ -21,12 +21,10 @@ class QueryDescription:
 
     `part` is its unique name in the pipeline, that of its checkpoint. `target` is the name of what
     it writes, `address` the same with its warehouse; of a sync only the warehouse counts.
-    `writes_table`: whether the target is a Paimon table.
 
     `reads` is the full name of its source, and `looks_up` are those of its lookup tables
-    (`database.table`), for reports. `source`: the one that a pipeline can share; `source_tables`:
-    those that are Paimon tables. `lookups`: the addresses of lookup tables; `pinned`: of those
-    whose snapshots a batch chooses. `strategy`: how it keeps its target up to date.
+    (`database.table`), for reports. `source`: the one that a pipeline can share. `source_tables`
+    and `lookups` are the Paimon tables among them. `strategy`: how it keeps its target up to date.
     """
 
     pipeline: str
@@ -35,22 +33,15 @@ class QueryDescription:
     address: TableAddress
     checkpoint_path: Path
     reads: Name
-    writes_table: bool = True
     looks_up: tuple[str, ...] = ()
     source: SourceSpec | None = None
     source_tables: tuple[TableAddress, ...] = ()
     lookups: tuple[TableAddress, ...] = ()
-    pinned: tuple[TableAddress, ...] = ()
     strategy: Strategy = "incremental"
-
-    @property
-    def name(self) -> str:
-        """The pipeline and the part, for Spark."""
-        return f"{self.pipeline}: {self.part}"
 
     def follows(self) -> list[TableAddress]:
         """The Paimon tables whose compaction makes rows visible to the query."""
-        return [*self.source_tables, *(at for at in self.pinned if hides_new_rows(at.open()))]
+        return [*self.source_tables, *(at for at in self.lookups if hides_new_rows(at.open()))]
 
 
 class Planner(Protocol):

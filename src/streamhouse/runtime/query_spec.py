@@ -6,8 +6,8 @@ from typing import ClassVar, Self
 
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
-from streamhouse.lookup.dimension import DimensionSpec, is_server
-from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.strategies.selection import BUCKET, FULL, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.source import Source
 from streamhouse.sql.options.merge_functions import (
@@ -152,7 +152,7 @@ class QuerySpec:
 
         It is committed before the target.
         """
-        used = any(is_server(lookup) for lookup in self.query.lookups)
+        used = any(lookup.on_server for lookup in self.query.lookups)
         return self.target.auxiliary_table(LOOKUP_JOURNAL) if used else None
 
     @property
@@ -164,11 +164,16 @@ class QuerySpec:
     def pinned(self) -> list[tuple[LookupJoin, TableAddress]]:
         """The lookups of Paimon tables, with their tables; the offsets record their snapshots."""
         pairs = zip(self.query.lookups, self.lookups, strict=True)
-        return [(lookup, address) for lookup, address in pairs if not is_server(lookup)]
+        return [(lookup, address) for lookup, address in pairs if not lookup.on_server]
 
     def dimensions(self) -> list[DimensionSpec]:
         """The lookups with their tables."""
         return list(map(DimensionSpec, self.query.lookups, self.lookups))
+
+    @property
+    def strategies(self) -> Sequence[Choice]:
+        """The strategies of the lookups."""
+        return self.choices or [Choice(FULL, "by default")] * len(self.lookups)
 
     @property
     def shuffle(self) -> int | None:
@@ -231,7 +236,7 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     """Why the rows of a query cannot be shuffled before the join; None if they can."""
     if query.scan.watermarks:
         return "the task that reads the rows also finds their watermark"
-    if any(is_server(lookup) for lookup in query.lookups):
+    if any(lookup.on_server for lookup in query.lookups):
         return "a single task looks up the keys in MySQL"
     combine = PartialAggregation.of(target.columns, target.primary_key, target.options)
     if query.source.options.get("bad-records", "fail") != "fail":

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, UnsupportedSqlError
-from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.strategies.server_lookup import with_secrets
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -38,7 +37,7 @@ from streamhouse.runtime.session.ddl import located, mention_renamed, note_outda
 from streamhouse.runtime.session.materialized_views import DefinedView
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.shared_target import check_apart, checkpoint_names
-from streamhouse.runtime.spark.settings import DEFAULT_MASTER, SparkOptions
+from streamhouse.runtime.spark.settings import SparkOptions
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
 from streamhouse.runtime.statements.explain import shown
@@ -67,7 +66,6 @@ class ScriptOptions:
     """How a script runs.
 
     `checkpoints` is the folder of the checkpoints; None: in the warehouse, next to its databases.
-    `master`, `settings` and `verbose` are those of `SparkOptions`.
     `reporter` writes the pipeline's status into the warehouse; None: no status. With
     `from_scratch` all continuous queries restart, with emptied targets unless `keep_targets`;
     see `reset`. Raises `OptionError` for `keep_targets` without `from_scratch`.
@@ -77,18 +75,11 @@ class ScriptOptions:
     warehouse: Mapping[str, str] | None = None
     checkpoints: Path | None = None
     until_caught_up: bool = False
-    master: str = DEFAULT_MASTER
-    verbose: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    spark: SparkOptions = SparkOptions()
     stopped: Callable[[], bool] = field(default=lambda: False)
     reporter: Reporter | None = None
     from_scratch: bool = False
     keep_targets: bool = False
-
-    @property
-    def spark(self) -> SparkOptions:
-        """Where Spark runs, and its settings."""
-        return SparkOptions(self.master, self.settings, self.verbose)
 
     def __post_init__(self) -> None:
         if self.keep_targets and not self.from_scratch:
@@ -394,15 +385,13 @@ class ScriptRunner:
         session = self._session
         address = session.target(target)
         own = self._checkpoint(address)
-        lookups = [
-            with_secrets(lookup) if is_server(lookup) else lookup for lookup in query.lookups
-        ]
+        lookups = [with_secrets(lookup) if lookup.on_server else lookup for lookup in query.lookups]
         spec = QuerySpec(
             query=replace(query, lookups=tuple(lookups)),
             source=session.source(query),
             lookups=tuple(
                 address.auxiliary_table(LOOKUP_JOURNAL)
-                if is_server(lookup)
+                if lookup.on_server
                 else session.address(lookup.table)
                 for lookup in query.lookups
             ),

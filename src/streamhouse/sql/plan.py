@@ -231,6 +231,11 @@ class LookupJoin:
     keys_sql: str | None = None
     row_keys_sql: str | None = None
 
+    @property
+    def on_server(self) -> bool:
+        """Whether its table is on a server (MySQL), and not a Paimon table."""
+        return self.table.capabilities.server
+
 
 @dataclass(frozen=True)
 class StreamScan:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,8 +23,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from streamhouse.runtime.streaming.shuffle.blocks import join_task_count
 from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
-from streamhouse.runtime.streaming.spark_data_source import SPEC, JobReader
-from streamhouse.runtime.streaming.stream_run import StreamRun
+from streamhouse.runtime.streaming.spark_data_source import STOPPED, JobReader
 from streamhouse.runtime.streaming.tasks import worker_resources
 from streamhouse.source import Offset
 
@@ -57,77 +56,64 @@ def shuffled(batch: ShuffledBatch, frame: LocalFrame) -> LocalFrame:
     return LocalFrame(run)
 
 
-class LocalRun(StreamRun):
+class LocalStream:
     """A thread instead of a Spark streaming query."""
 
-    def start(
+    def __init__(
         self,
         spark: Any,
-        job: Any,
+        folder: Path,
         name: str,
         checkpoint: Path,
-        commit: Callable[[Any, int], None],
+        process: Callable[[Any, int], None],
     ) -> None:
-        (self.folder / SPEC).write_bytes(pickle.dumps(job))
-        self._error: BaseException | None = None
-        self._spec, self._checkpoint, self._commit = job, checkpoint, commit
+        self._folder, self._checkpoint, self._process = folder, checkpoint, process
+        self._error: str | None = None
         self._thread = threading.Thread(target=self._caught, name=name)
         self._thread.start()
 
     @property
-    def started(self) -> bool:
-        return getattr(self, "_thread", None) is not None
+    def isActive(self) -> bool:
+        return self._thread.is_alive()
 
-    def failure(self) -> str | None:
-        return None if self._error is None else f"{type(self._error).__name__}: {self._error}"
+    def exception(self) -> str | None:
+        return self._error
 
-    def request_stop(self) -> None:
-        self._stopping.set()
-
-    @property
-    def has_stopped(self) -> bool:
-        return not self.started or not self._thread.is_alive()
-
-    def stop(self, timeout_s: float) -> bool:
-        if not self.started:
-            return False
-        self.request_stop()
-        self._thread.join(timeout_s)
-        return True
+    def stop(self) -> None:
+        self._thread.join()
 
     def _caught(self) -> None:
+        reader = JobReader(self._folder)
         try:
-            self._loop()
+            self._loop(reader)
         except BaseException as error:  # noqa: BLE001  # the pipeline asks for it
-            self._error = error
+            self._error = f"{type(error).__name__}: {error}"
         finally:
+            reader.stop()
             # Some of the core's objects must go in the thread that has made them.
-            opened = worker_resources._open.pop((os.getpid(), self._spec.query_id), None)
+            spec: Any = reader._spec()
+            opened = worker_resources._open.pop((os.getpid(), spec.query_id), None)
             if opened is not None:
                 opened.close()
 
-    def _loop(self) -> None:
-        reader = JobReader(self.folder)
+    def _loop(self, reader: JobReader) -> None:
         limit: ReadLimit = reader.getDefaultReadLimit()
-        try:
-            for folder in ("offsets", "commits"):
-                (self._checkpoint / folder).mkdir(exist_ok=True)
-            # Spark, which may have run before, writes files of checksums, too.
-            names = [path.name for path in (self._checkpoint / "commits").iterdir()]
-            done = [int(name) for name in names if name.isdigit()]
-            number = max(done, default=-1) + 1
-            start: Offset = self._logged(number - 1) if number else {}
-            while not self._stopping.is_set():
-                # Spark logs an empty batch 0 too if the source is empty when the query starts.
-                if (self._checkpoint / "offsets" / str(number)).exists():
-                    end = self._logged(number)
-                elif (end := reader.latestOffset(start, limit)) == start:
-                    self._stopping.wait(_IDLE_S)
-                    continue
-                self._batch(reader, number, start, end)
-                number, start = number + 1, end
-        finally:
-            reader.stop()
+        for folder in ("offsets", "commits"):
+            (self._checkpoint / folder).mkdir(exist_ok=True)
+        # Spark, which may have run before, writes files of checksums, too.
+        names = [path.name for path in (self._checkpoint / "commits").iterdir()]
+        done = [int(name) for name in names if name.isdigit()]
+        number = max(done, default=-1) + 1
+        start: Offset = self._logged(number - 1) if number else {}
+        while not (self._folder / STOPPED).exists():
+            # Spark logs an empty batch 0 too if the source is empty when the query starts.
+            if (self._checkpoint / "offsets" / str(number)).exists():
+                end = self._logged(number)
+            elif (end := reader.latestOffset(start, limit)) == start:
+                time.sleep(_IDLE_S)
+                continue
+            self._batch(reader, number, start, end)
+            number, start = number + 1, end
 
     def _batch(self, reader: JobReader, number: int, start: Offset, end: Offset) -> None:
         log = self._checkpoint / "offsets" / str(number)
@@ -140,7 +126,7 @@ class LocalRun(StreamRun):
                 for batch in reader.read(partition)
             ]
 
-        self._commit(LocalFrame(run), number)
+        self._process(LocalFrame(run), number)
         (self._checkpoint / "commits" / str(number)).write_text("v1\n{}")
         reader.commit(end)
 
@@ -156,7 +142,7 @@ def without_spark() -> Iterator[None]:
     base = "streamhouse.runtime"
     with ExitStack() as stack:
         for name, stand_in in {
-            f"{base}.streaming.query.StreamRun": LocalRun,
+            f"{base}.streaming.query.started_stream": LocalStream,
             f"{base}.streaming.shuffle.shuffle.ShuffledBatch.of": shuffled,
             f"{base}.spark.session.begin_session": lambda *given: None,
             f"{base}.spark.session.start_session": lambda *given: None,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError
+from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import ASYNC, PARTITION_ASYNC, PENDING, RefreshRule
 from streamhouse.lookup.storage import changed_keys
 from streamhouse.lookup.storage.changed_keys import Version, few_changes_between
@@ -62,7 +63,8 @@ class Dimension:
         info = TableInfo(("c", "d", "dim"), COLUMNS, partitioned_by=("day",), options=own or {})
         lookup = LookupJoin(info, "dim_0", ("id",), ("id",), False, options=hint)
         choice = Choice(strategy, "the test says so")
-        return DimensionVersions([lookup], [TableAddress(self.options, "d.dim")], [choice])
+        spec = DimensionSpec(lookup, TableAddress(self.options, "d.dim"))
+        return DimensionVersions([spec], [choice])
 
 
 @pytest.fixture

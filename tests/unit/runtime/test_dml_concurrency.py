@@ -99,8 +99,8 @@ def test_a_statement_that_is_overtaken_is_computed_again(
     prepare: Callable[..., list[bytes]] = dml._Attempt._prepare
     tries: list[int] = []
 
-    def overtaken(attempt: dml._Attempt, prefix: str) -> list[bytes]:
-        messages = prepare(attempt, prefix)
+    def overtaken(attempt: dml._Attempt, own: commit_retries.Attempt) -> list[bytes]:
+        messages = prepare(attempt, own)
         if len(tries) < commit_retries.TRIES:
             committer.commit(len(tries), writer.prepare(len(tries)))
         tries.append(len(messages))
@@ -147,8 +147,8 @@ import streamhouse
 from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.batch import dml
 prepare = dml._Attempt._prepare
-def killed(attempt, prefix):
-    prepare(attempt, prefix)
+def killed(attempt, own):
+    prepare(attempt, own)
     os.kill(os.getpid(), signal.SIGKILL)
 dml._Attempt._prepare = killed
 streamhouse.execute(sys.argv[1], "UPDATE t SET n = 7")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ class Steps:
         )
         marks = ", ".join(["%s"] * len(values))
         insert = MysqlStatement(f"INSERT INTO member_order VALUES ({marks})", values)
-        return BusinessStep("order", (insert, _journal(self._ids)), 1)
+        return BusinessStep("order", (insert, journal(self._ids)), 1)
 
     def _correct(self) -> BusinessStep:
         order = self._any()
@@ -132,7 +132,7 @@ class Steps:
         sql = "UPDATE member_order SET status = 'cancelled', event_time = %s WHERE id = %s"
         mark = MysqlStatement(sql, (time_text(self._now_ms), order))
         delete = MysqlStatement("DELETE FROM member_order WHERE id = %s", (order,))
-        return BusinessStep("cancel", (mark, _journal(order), delete), 2)
+        return BusinessStep("cancel", (mark, journal(order), delete), 2)
 
     def _together(self) -> BusinessStep:
         """A rebate: changes several orders in one transaction."""
@@ -140,7 +140,7 @@ class Steps:
         parts: list[MysqlStatement] = []
         for order in ids:
             sql = "UPDATE member_order SET amount = amount + 1, event_time = %s WHERE id = %s"
-            parts += [MysqlStatement(sql, (time_text(self._now_ms), order)), _journal(order)]
+            parts += [MysqlStatement(sql, (time_text(self._now_ms), order)), journal(order)]
         return BusinessStep("together", tuple(parts), len(ids))
 
     def _level(self) -> BusinessStep:
@@ -150,7 +150,7 @@ class Steps:
 
     def _update(self, kind: str, sql: str, order: int, values: tuple[Any, ...]) -> BusinessStep:
         update = MysqlStatement(f"{sql} WHERE id = %s", (*values, order))
-        return BusinessStep(kind, (update, _journal(order)), 1)
+        return BusinessStep(kind, (update, journal(order)), 1)
 
     def _any(self) -> int:
         """The id of a random open order."""
@@ -163,7 +163,7 @@ class Steps:
         return self._random.uniform(1, _HOUR_MS)
 
 
-def _journal(order: int) -> MysqlStatement:
+def journal(order: int) -> MysqlStatement:
     """Record an order's current row as an event."""
     return MysqlStatement(f"{_JOURNAL} = %s", (order,))
 
@@ -232,12 +232,19 @@ class Business:
                 yield pause_s
 
     def _commit(self, connection: pymysql.Connection[Any], step: BusinessStep) -> None:
-        with connection.cursor() as cursor:
-            parts = [
-                cursor.mogrify(statement.sql, statement.parameters) for statement in step.statements
-            ]
-            # In one message, since each round trip costs as much as a statement.
-            cursor.execute("; ".join(["BEGIN", *parts, "COMMIT"]))
-            while cursor.nextset():
-                pass
+        _execute(connection, step.statements)
         self.changes += step.changes
+
+    def execute(self, *statements: MysqlStatement) -> None:
+        """Execute statements beside the steps, in one transaction."""
+        with self._mariadb.connect(DATABASE, multi_statements=True) as connection:
+            _execute(connection, statements)
+
+
+def _execute(connection: pymysql.Connection[Any], statements: Sequence[MysqlStatement]) -> None:
+    with connection.cursor() as cursor:
+        parts = [cursor.mogrify(each.sql, each.parameters) for each in statements]
+        # In one message, since each round trip costs as much as a statement.
+        cursor.execute("; ".join(["BEGIN", *parts, "COMMIT"]))
+        while cursor.nextset():
+            pass

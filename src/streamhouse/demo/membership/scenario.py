@@ -7,15 +7,22 @@ import time
 from collections.abc import Generator, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from streamhouse.background import wait_until
 from streamhouse.demo.driver import Check
 from streamhouse.demo.mariadb import MariaDB
-from streamhouse.demo.membership.business import ACTOR, DATABASE, DESK, Business, time_text
+from streamhouse.demo.membership.business import (
+    ACTOR,
+    DATABASE,
+    DESK,
+    Business,
+    MysqlStatement,
+    journal,
+    time_text,
+)
 from streamhouse.demo.membership.expected_results import EXPECTED, compare, count_orders
 from streamhouse.demo.scenario import DemoScenario, ScriptedSteps, equality
 from streamhouse.errors import StreamhouseError
@@ -34,8 +41,6 @@ _FIRST_S, _PAUSE_S = 15.0, 4.0
 _ORDER, _OTHER = 9_000_000_001, 9_000_000_002
 _SCORES, _ARCHIVE = f"{DATABASE}.dws_agent_score", f"{DATABASE}.order_archive"
 _TAG, _DAY = "before-the-mistake", "2000-01-01"
-_Statement: TypeAlias = tuple[str, tuple[Any, ...]]
-_JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHERE id = %s"
 
 
 class Membership(DemoScenario):
@@ -102,10 +107,6 @@ class Membership(DemoScenario):
         super().raise_if_failed()
         self.business.raise_if_failed()
 
-    def progress(self) -> str:
-        """A part of a progress message: the changes, and the freshness of the last orders."""
-        return f"{self.business.changes:,} changes, {super().progress()}"
-
     def begin(self, seconds: float | None) -> MembershipChanges:
         """Start the business; returns the scripted changes."""
         self.business.start()
@@ -134,7 +135,7 @@ class Membership(DemoScenario):
         """The changes in MySQL."""
         return self.business.changes
 
-    def lag(self, count: int, rows: pa.Table | None) -> str:
+    def lag(self) -> str:
         """The orders of the desk that the board does not show yet."""
         return f"{self._waiting:,} of the desk's orders"
 
@@ -155,7 +156,6 @@ class Membership(DemoScenario):
             "changes": self.business.changes,
             "queries": self.queries,
             "act_ok": changes.succeeded,
-            "freshness_ms": self.ages.percentiles(),
         }
 
     @property
@@ -191,8 +191,6 @@ class Membership(DemoScenario):
 class MembershipChanges(ScriptedSteps):
     """Corrects, delays and cancels an order, repairs a day, and clusters an archive."""
 
-    timeout_s = 120.0
-
     def __init__(self, scenario: Membership) -> None:
         super().__init__(scenario)
         self._scenario = scenario
@@ -225,7 +223,7 @@ class MembershipChanges(ScriptedSteps):
         yield "MySQL has 999.00, the board 151: the late event has an older event_time"
 
     def _cancellation(self) -> Iterator[str | None]:
-        delete = ("DELETE FROM member_order WHERE id = %s", (_ORDER,))
+        delete = MysqlStatement("DELETE FROM member_order WHERE id = %s", (_ORDER,))
         self._change("status = 'cancelled'", _now(), delete)
         yield "the first of Zoe's orders is cancelled: MySQL deletes it"
         yield from self._board(1, "1")
@@ -299,24 +297,15 @@ class MembershipChanges(ScriptedSteps):
 
     def _order(self, number: int, amount: str) -> None:
         at = _now()
-        self._mysql(
-            ("INSERT INTO member_order VALUES (%s, %s, 1, %s, 1, 1, 'new', %s, 'paid', %s)",
-             (number, at[:10], ACTOR, amount, at)),
-            (_JOURNAL, (number,)),
-        )  # fmt: skip
+        sql = "INSERT INTO member_order VALUES (%s, %s, 1, %s, 1, 1, 'new', %s, 'paid', %s)"
+        insert = MysqlStatement(sql, (number, at[:10], ACTOR, amount, at))
+        self._scenario.business.execute(insert, journal(number))
 
-    def _change(self, assignment: str, at: str, *more: _Statement) -> None:
+    def _change(self, assignment: str, at: str, *more: MysqlStatement) -> None:
         """Change the first of Zoe's orders, and record it as an event."""
-        update = f"UPDATE member_order SET {assignment}, event_time = %s WHERE id = %s"
-        self._mysql((update, (at, _ORDER)), (_JOURNAL, (_ORDER,)), *more)
-
-    def _mysql(self, *statements: _Statement) -> None:
-        with self._scenario.mariadb.connect(DATABASE) as connection:
-            connection.begin()
-            with connection.cursor() as cursor:
-                for sql, parameters in statements:
-                    cursor.execute(sql, parameters)
-            connection.commit()
+        sql = f"UPDATE member_order SET {assignment}, event_time = %s WHERE id = %s"
+        update = MysqlStatement(sql, (at, _ORDER))
+        self._scenario.business.execute(update, journal(_ORDER), *more)
 
     def _board(self, orders: int, score: str) -> Iterator[None]:
         due = (orders, Decimal(score))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
-from streamhouse.lookup.dimension import CAST_OTHER, DimensionSpec, is_server
+from streamhouse.lookup.dimension import CAST_OTHER, DimensionSpec
 from streamhouse.lookup.options import CacheOptions, RefreshRule, size_text
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
 from streamhouse.lookup.strategies.full import FullDimension
@@ -44,7 +44,6 @@ DISPLAY_NAMES = {
     FULL: "full cache",
     PARTIAL: "partial by primary key",
     BUCKET: "bucket shuffle",
-    SHUFFLE: "bucket shuffle",
     SERVER: "by key from MySQL",
 }
 """The display name of each strategy."""
@@ -76,7 +75,7 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     `unshuffled` is why it cannot be `bucket`; None if it can. Raises `OptionError` if a hint or
     option requires one that the table or the join does not allow; the message says what to change.
     """
-    if is_server(spec.lookup):
+    if spec.lookup.on_server:
         return _of_server(spec.lookup)
     table, hinted = spec.address.follow(), spec.lookup.strategy
     options = CacheOptions.parse(table.options, spec.lookup.options)

@@ -8,7 +8,7 @@ import hashlib
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from streamhouse.machine import process_namespace
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter
 
 _T = TypeVar("_T")
 
@@ -32,6 +33,11 @@ TRIES = 3
 _FOLDER = ".changes"
 _HOST = hashlib.sha256(f"{socket.gethostname()} {process_namespace()}".encode()).hexdigest()[:8]
 """Where the process ids in the names of markers are valid."""
+
+
+def change_user() -> str:
+    """The commit user of one DML statement."""
+    return f"{CHANGE_USER}-{uuid.uuid4()}"
 
 
 def with_retries(table: Table, write: Callable[[], _T | None]) -> _T:
@@ -74,20 +80,38 @@ def rows_changed(table: Table, since: int | None) -> bool:
     )
 
 
+class Attempt:
+    """One attempt of a statement at a table: its commit user, and its files."""
+
+    def __init__(self, table: Table) -> None:
+        self.user, self.name = change_user(), f"{_HOST}x{os.getpid():x}x{uuid.uuid4().hex[:10]}"
+        self.committer = TableCommitter(table.catalog_options, table.identifier, self.user)
+        self._table = table
+
+    def writer(
+        self, options: Mapping[str, str] | None = None, overwrite: bool = False
+    ) -> TableWriter:
+        """A writer of its files; the arguments are as for `TableWriter`."""
+        table, prefix = self._table, prefix_of(self.name)
+        return TableWriter(
+            table.catalog_options, table.identifier, self.user, prefix, options, overwrite
+        )
+
+
 @contextmanager
-def attempt(table: Table, committer: TableCommitter) -> Iterator[str]:
-    """Mark one attempt while the block runs; yields the prefix of its file names.
+def attempt(table: Table) -> Iterator[Attempt]:
+    """Mark one attempt while the block runs.
 
     If the block raises, deletes those of its files that no snapshot has.
     """
-    attempt_name = f"{_HOST}x{os.getpid():x}x{uuid.uuid4().hex[:10]}"
-    marker = f"{table.location}/{_FOLDER}/{attempt_name}"
+    own = Attempt(table)
+    marker = f"{table.location}/{_FOLDER}/{own.name}"
     with table.files.open_output(marker) as file:
         file.write(str(table.latest_snapshot_id() or 0).encode())
     try:
-        yield prefix_of(attempt_name)
+        yield own
     except BaseException:
-        committer.remove_leftovers(prefix_of(attempt_name).removesuffix("-"))
+        own.committer.remove_leftovers(prefix_of(own.name).removesuffix("-"))
         raise
     finally:
         table.files.delete(marker)
@@ -108,9 +132,9 @@ def dead_attempts(table: Table) -> list[tuple[str, int]]:
     ]
 
 
-def remove_dead_attempts(table: Table, committer: TableCommitter) -> int:
+def remove_dead_attempts(table: Table) -> int:
     """Delete orphan files of attempts whose process on this machine died; returns how many."""
-    removed = 0
+    committer, removed = TableCommitter(table.catalog_options, table.identifier, CHANGE_USER), 0
     for attempt_name, start_snapshot in dead_attempts(table):
         # If the snapshot that it may have committed has expired, a tag may still need its files.
         if (table.earliest_snapshot_id() or 0) <= start_snapshot + 1:

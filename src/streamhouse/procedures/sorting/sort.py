@@ -29,7 +29,7 @@ from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
 from streamhouse.procedures.context import COMMIT_USER, Context
 from streamhouse.procedures.registry import rows
-from streamhouse.procedures.sorting.space_filling_curves import MOST_COLUMNS, Curve, is_sortable
+from streamhouse.procedures.sorting.space_filling_curves import MOST_COLUMNS, Curve
 from streamhouse.work_folder import work_folder
 
 STRATEGIES = ("order", "zorder", "hilbert")
@@ -105,7 +105,7 @@ def _check(table: Table, columns: Sequence[str]) -> None:
                 "it out of order_by"
             )
         column_type = table.arrow_schema.field(column).type
-        if not is_sortable(column_type):
+        if pa.types.is_nested(column_type):
             raise TableError(
                 f"{where}: rows cannot be sorted by '{column}', which is {column_type}; leave it "
                 "out of order_by"

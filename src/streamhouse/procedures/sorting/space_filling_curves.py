@@ -56,16 +56,6 @@ def _comparable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
                       else values.to_numpy())  # fmt: skip
 
 
-def is_sortable(kind: pa.DataType) -> bool:
-    """Whether rows can be put in order by a column of this type."""
-    checks = (
-        pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_date,
-        pa.types.is_timestamp, pa.types.is_time, pa.types.is_boolean, pa.types.is_string,
-        pa.types.is_binary,
-    )  # fmt: skip
-    return any(check(kind) for check in checks)
-
-
 @dataclass(frozen=True)
 class Curve:
     """A curve through some columns, on which each row has a position.

@@ -7,7 +7,6 @@ the stream writes later are then added to correct sums.
 """
 
 import time
-import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,9 +22,8 @@ from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows, producer
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter, overwrite_table
-from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead_attempts
-from streamhouse.paimon.write.table_writer import TableWriter
+from streamhouse.paimon.write.commit import overwrite_table
+from streamhouse.paimon.write.commit_retries import attempt, remove_dead_attempts
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit import view_audit
 from streamhouse.runtime.audit.audit import newest_recorded
@@ -82,7 +80,7 @@ def repair(
     if table.primary_key and view_audit.is_view(address):
         return _refreshed(address, where, dry_run)
     check_table(table)
-    remove_dead_attempts(table, TableCommitter(address.warehouse, identifier, CHANGE_USER))
+    remove_dead_attempts(table)
     since = table.latest_snapshot_id() or 0
     with progress() as bar:
         for _ in range(_TRIES):
@@ -213,21 +211,19 @@ class _Attempt:
 
     def _commit(self, difference: Deviation) -> int | None:
         """Write and commit; returns the snapshot id, None if other commits were faster."""
-        table, user = self._table, f"{CHANGE_USER}-{uuid.uuid4()}"
-        committer = TableCommitter(self._address.warehouse, table.identifier, user)
+        table = self._table
         if difference.counts[2] or not set(self._functions.values()) <= set(RETRACTABLE):
             # Deletions, and functions without retraction, need an overwrite to be one snapshot.
             with commit_lock(table.location):
-                return self._overwrite(difference, committer, user)
-        with attempt(table, committer) as prefix:
-            writer = TableWriter(self._address.warehouse, table.identifier, user, prefix)
+                return self._overwrite(difference)
+        with attempt(table) as own:
             changes = difference.with_nulls(self._null_columns)
-            messages = writer.write_all(changes.to_batches())
+            messages = own.writer().write_all(changes.to_batches())
             with commit_lock(table.location):
                 if self._still_valid(difference):
-                    committer.commit(0, messages)
+                    own.committer.commit(0, messages)
                     return self._address.open().latest_snapshot_id()
-        committer.abort(messages)
+        own.committer.abort(messages)
         return None
 
     @property
@@ -241,7 +237,7 @@ class _Attempt:
             if function == "last_non_null_value" and self._table.arrow_schema.field(name).nullable
         ]
 
-    def _overwrite(self, difference: Deviation, committer: TableCommitter, user: str) -> int | None:
+    def _overwrite(self, difference: Deviation) -> int | None:
         """Overwrite the partitions with differing rows; the caller holds the commit lock."""
         current = self._address.open()
         if not self._still_valid(difference, strict=True):
@@ -256,12 +252,9 @@ class _Attempt:
             whole_table = len(KeySet(part.select(keys))) != len(differing)
             rows = rows if whole_table else part
         options = {"dynamic-partition-overwrite": "false" if whole_table else "true"}
-        with attempt(current, committer) as prefix:
-            writer = TableWriter(
-                self._address.warehouse, current.identifier, user, prefix, options, True
-            )
-            messages = writer.write_all(rows.to_batches())
-            overwrite_table(current, user, messages, options)
+        with attempt(current) as own:
+            messages = own.writer(options, overwrite=True).write_all(rows.to_batches())
+            overwrite_table(current, own.user, messages, options)
         return self._address.open().latest_snapshot_id()
 
     def _still_valid(self, difference: Deviation, strict: bool = False) -> bool:

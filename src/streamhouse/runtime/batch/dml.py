@@ -1,7 +1,6 @@
 """MERGE, UPDATE, DELETE and TRUNCATE: each computes from one snapshot and makes one commit."""
 
 import dataclasses
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
@@ -19,14 +18,14 @@ from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter, overwrite_table, truncate_table
+from streamhouse.paimon.write.commit import overwrite_table, truncate_table
 from streamhouse.paimon.write.commit_retries import (
-    CHANGE_USER,
+    Attempt,
     attempt,
+    change_user,
     remove_dead_attempts,
     with_retries,
 )
-from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import unfinished_delete
 from streamhouse.runtime.batch.row_kinds import (
     actions_of,
@@ -101,7 +100,7 @@ def execute(
     with java_core(address.warehouse, sidecar) as java:
         purge = Purge(java, address.identifier)
         unfinished_delete.finish(address, purge)
-        remove_dead_attempts(address.open(), _committer(address, CHANGE_USER))
+        remove_dead_attempts(address.open())
 
         def attempted() -> tuple[Changed, bool] | None:
             current = _Attempt(session, statement, address, purge)
@@ -118,7 +117,7 @@ def execute(
 def truncate(session: Session, statement: syntax.Truncate, sidecar: Sidecar | None = None) -> None:
     """Remove all rows of a table."""
     address = _target(session, statement)
-    truncate_table(address.open(), f"{CHANGE_USER}-{uuid.uuid4()}")
+    truncate_table(address.open(), change_user())
     with java_core(address.warehouse, sidecar) as java:
         write_iceberg_metadata(address, java)
 
@@ -141,10 +140,6 @@ def _target(session: Session, statement: syntax.DmlStatement | syntax.Truncate) 
     return session.address(target)
 
 
-def _committer(address: TableAddress, user: str) -> TableCommitter:
-    return TableCommitter(address.warehouse, address.identifier, user)
-
-
 class _Attempt:
     """One try of a statement."""
 
@@ -155,7 +150,6 @@ class _Attempt:
         self._address = address
         self._purge = purge
         self._table = address.open()
-        self._user = f"{CHANGE_USER}-{uuid.uuid4()}"
         self._change = analyze_dml(statement, session)
         self._strategy = dml_strategy(self._table, self._change)
         if self._strategy.rewrites:
@@ -182,32 +176,28 @@ class _Attempt:
 
     def _write(self) -> Changed | None:
         self._snapshot = self._table.latest_snapshot_id() or 0
-        committer = _committer(self._address, self._user)
-        with attempt(self._table, committer) as prefix:
-            messages = self._prepare(prefix)
+        with attempt(self._table) as own:
+            messages = self._prepare(own)
             if not self._count.any:
-                committer.abort(messages)
+                own.committer.abort(messages)
                 return Changed()
             if self.compacts:
                 self._purge.start()
             with commit_lock(self._table.location):
                 if not self._outdated():
-                    self._commit(committer, messages)
+                    self._commit(own, messages)
                     count = self._count
-                    snapshot = self._table.snapshots.last_commit_of(self._user)
+                    snapshot = self._table.snapshots.last_commit_of(own.user)
                     assert snapshot is not None
                     return Changed(
                         count.inserted, count.updated, count.deleted, self._strategy.rewrites,
                         snapshot.id,
                     )  # fmt: skip
-        committer.abort(messages)
+        own.committer.abort(messages)
         return None
 
-    def _prepare(self, prefix: str) -> list[bytes]:
-        writer = TableWriter(
-            self._address.warehouse, self._address.identifier, self._user, prefix,
-            self._strategy.options, self._strategy.rewrites,
-        )  # fmt: skip
+    def _prepare(self, own: Attempt) -> list[bytes]:
+        writer = own.writer(self._strategy.options, self._strategy.rewrites)
         return writer.write_all(self._batches())
 
     @property
@@ -215,12 +205,12 @@ class _Attempt:
         """Whether the statement itself compacts what it has written."""
         return self._hides_new_rows or (self._strategy.purges and self._count.deleted > 0)
 
-    def _commit(self, committer: TableCommitter, messages: list[bytes]) -> None:
+    def _commit(self, own: Attempt, messages: list[bytes]) -> None:
         """Commit under the lock; deletes to be purged are compacted before it is released."""
         if self._strategy.rewrites:
-            overwrite_table(self._address.open(), self._user, messages, self._strategy.options)
+            overwrite_table(self._address.open(), own.user, messages, self._strategy.options)
             return
-        committer.commit(0, messages)
+        own.committer.commit(0, messages)
         if self.compacts:
             self._purge.run(self._strategy.options)
 

@@ -5,7 +5,6 @@ then compared with the target bucket by bucket. So if an INSERT is repeated, or 
 rows of which a hundred differ, the table's changelog has only the true changes.
 """
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,9 +20,7 @@ from streamhouse.paimon.read.conditions import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows, producer
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import (
-    CHANGE_USER,
     attempt,
     remove_dead_attempts,
     with_retries,
@@ -93,9 +90,8 @@ def insert_differences(
     rows to read. Rows that others change meanwhile count as changed after this statement, unless a
     `sequence.field` decides otherwise.
     """
-    table, user = address.open(), f"{CHANGE_USER}-{uuid.uuid4()}"
-    committer = TableCommitter(address.warehouse, table.identifier, user)
-    remove_dead_attempts(table, committer)
+    table = address.open()
+    remove_dead_attempts(table)
     count, differ = 0, Differ()
     try:
         with TemporaryTable(table) as temporary:
@@ -108,7 +104,7 @@ def insert_differences(
             merged = temporary.finish()
 
             def attempted() -> tuple[int, int] | None:
-                return _Try(address, user, committer, differ, merged, progress).run()
+                return _Try(address, differ, merged, progress).run()
 
             return InsertResult(count, *with_retries(table, attempted))
     finally:
@@ -122,8 +118,6 @@ class _Try:
     """One try: compares with the newest snapshot and commits, unless others replaced rows."""
 
     _address: TableAddress
-    _user: str
-    _committer: TableCommitter
     _differ: Differ
     _merged: Table
     _progress: ProgressLine
@@ -141,18 +135,18 @@ class _Try:
 
     def run(self) -> tuple[int, int] | None:
         """Returns the numbers of new and of changed rows; None if another try is needed."""
-        table, committer = self._table, self._committer
-        with attempt(table, committer) as prefix:
-            writer = TableWriter(self._address.warehouse, table.identifier, self._user, prefix)
+        table = self._table
+        with attempt(table) as own:
+            writer = own.writer()
             try:
                 self._write_differences(writer)
                 with commit_lock(table.location):
                     valid = self._reconcile(writer)
                     messages = writer.prepare(0)
                     if valid and self.inserted + self.updated:
-                        committer.commit(0, messages)
+                        own.committer.commit(0, messages)
                         return self.inserted, self.updated
-                committer.abort(messages)
+                own.committer.abort(messages)
                 return (0, 0) if valid else None
             finally:
                 writer.close()

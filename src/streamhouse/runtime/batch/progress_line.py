@@ -80,22 +80,16 @@ def _bar() -> Any:
     from rich.text import Text
 
     class Rows(rich.ProgressColumn):
-        """The rows so far; empty while there are none."""
+        """The rows so far, and those per second; empty while they are unknown."""
 
         def render(self, task: rich.Task) -> Text:
-            return Text(f"{task.completed:,.0f} rows" if task.completed else "")
-
-    class Rate(rich.ProgressColumn):
-        """Rows per second; empty while that is unknown."""
-
-        def render(self, task: rich.Task) -> Text:
-            return Text(f"{task.speed:,.0f} rows/s" if task.speed else "")
+            rows = f"{task.completed:,.0f} rows" if task.completed else ""
+            return Text(f"{rows} {task.speed:,.0f} rows/s" if task.speed else rows)
 
     return rich.Progress(
         rich.TextColumn("{task.description}"),
         rich.BarColumn(),
         Rows(),
-        Rate(),
         rich.TaskProgressColumn(),
         rich.TimeRemainingColumn(),
         rich.TextColumn("left"),

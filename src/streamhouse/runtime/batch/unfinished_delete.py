@@ -4,8 +4,6 @@ The first commit retracts the values, the second compacts the rows away (decisio
 that died between them left rows of zeros, or rows that are hidden but not removed.
 """
 
-import uuid
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,9 +12,7 @@ from streamhouse.paimon.changelog.unread_commits import rows_of
 from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, dead_attempts, prefix_of
-from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import remove_option
 
@@ -42,23 +38,18 @@ def finish(address: TableAddress, purge: Purge) -> int:
     deleted = 0
     with commit_lock(table.location):
         for snapshot in unfinished:
-            deleted += _finish(address, table, snapshot, option, purge)
+            deleted += _finish(table, snapshot, option, purge)
     return deleted
 
 
-def _finish(address: TableAddress, table: Table, snapshot: int, option: str, purge: Purge) -> int:
+def _finish(table: Table, snapshot: int, option: str, purge: Purge) -> int:
     rows = _remaining(table, snapshot, option)
     if rows is None:
         return 0
     if rows.num_rows:
-        user = f"{CHANGE_USER}-{uuid.uuid4()}"
-        committer = TableCommitter(address.warehouse, address.identifier, user)
-        with attempt(table, committer) as prefix:
-            writer = TableWriter(
-                address.warehouse, address.identifier, user, prefix, {option: "true"}
-            )
-            messages = writer.write_all(rows.to_batches())
-            committer.commit(0, messages)
+        with attempt(table) as own:
+            messages = own.writer({option: "true"}).write_all(rows.to_batches())
+            own.committer.commit(0, messages)
             purge.run({option: "true"})
     else:
         purge.run({option: "true"})

@@ -10,8 +10,6 @@
 For the reasons see docs/decisions/071-pipeline-status-in-the-warehouse.md.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping

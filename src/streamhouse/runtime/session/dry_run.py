@@ -8,7 +8,7 @@ from typing import Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import StreamhouseError, TableError, UnknownUntilRunError
-from streamhouse.lookup.dimension import DimensionSpec, is_server
+from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.paimon.catalog.draft_table import altered, declared_table, renamed
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
@@ -211,7 +211,7 @@ class DraftSession(Session):
 
     def dimension(self, lookup: LookupJoin) -> DimensionSpec:
         catalog, identifier = lookup.table.name[0], ".".join(lookup.table.name[1:])
-        if is_server(lookup) or not self.catalogs.warehouse(catalog).is_draft(identifier):
+        if lookup.on_server or not self.catalogs.warehouse(catalog).is_draft(identifier):
             return super().dimension(lookup)
         table = self.catalogs.warehouse(catalog).readable(identifier)
         return DimensionSpec(lookup, DraftAddress({}, identifier, table=table))

@@ -15,7 +15,7 @@ from streamhouse.connectors import registry
 from streamhouse.connectors.bad_records import OPTIONS, BadRecordOptions
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError, TableError
-from streamhouse.lookup.dimension import DimensionSpec, is_server
+from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.options import OptionValues
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
@@ -127,7 +127,7 @@ class Session(Resolver):
 
     def dimension(self, lookup: LookupJoin) -> DimensionSpec:
         """A lookup and the address of its table; for a table on a server, only its name."""
-        if is_server(lookup):
+        if lookup.on_server:
             address = TableAddress({}, ".".join(lookup.table.name[1:]))
         else:
             address = self.address(lookup.table)

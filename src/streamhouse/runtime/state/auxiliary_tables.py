@@ -4,7 +4,6 @@ They are named `<target>__pending`, `<target>__lineage`, ….
 """
 
 import re
-import uuid
 from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import overwrite_table, truncate_table
-from streamhouse.paimon.write.commit_retries import CHANGE_USER
+from streamhouse.paimon.write.commit_retries import change_user
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL
 
@@ -83,7 +82,7 @@ def unmatched_table(target: TableAddress) -> Table | None:
 def empty_table(table: Table) -> None:
     """Remove all rows, if the table has a snapshot."""
     if table.latest_snapshot_id() is not None:
-        truncate_table(table, _user())
+        truncate_table(table, change_user())
 
 
 def _auxiliary_table(address: TableAddress, columns: set[str]) -> Table | None:
@@ -101,7 +100,7 @@ def _remove(address: TableAddress, column: str, queries: Collection[str]) -> Non
     removed = pc.is_in(table.rows([column]).column(0), value_set=ids)
     if not pc.any(removed).as_py():
         return
-    user = _user()
+    user = change_user()
     if pc.all(removed).as_py():
         truncate_table(table, user)
         return
@@ -113,7 +112,3 @@ def _remove(address: TableAddress, column: str, queries: Collection[str]) -> Non
         for batch in table.read()
     )
     overwrite_table(table, user, messages)
-
-
-def _user() -> str:
-    return f"{CHANGE_USER}-{uuid.uuid4()}"

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError
-from streamhouse.lookup.dimension import ServerRows, is_server
+from streamhouse.lookup.dimension import ServerRows
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.query_spec import QuerySpec
@@ -60,7 +60,7 @@ class LookupJournal:
         self._address, self._target, self._sink = spec.lookup_journal, spec.target, spec.sink
         self._user = spec.query_id
         self._lookups = {
-            lookup.relation: lookup for lookup in spec.query.lookups if is_server(lookup)
+            lookup.relation: lookup for lookup in spec.query.lookups if lookup.on_server
         }
         self._db = LastingConnection(threads=1)
         self._window: tuple[int, pa.Table] | None = None

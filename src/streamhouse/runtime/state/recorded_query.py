@@ -16,7 +16,6 @@ from typing import Any, Self
 from streamhouse.connectors.registry import declared
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import TableError
-from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.table_identity import Identity
@@ -198,7 +197,7 @@ class BoundTables:
         output = [column.name for column in query.rows.columns]
         lookups = [
             BoundTable.of_other(lookup.table, lookup.columns)
-            if is_server(lookup)
+            if lookup.on_server
             else BoundTable.of_paimon(address, lookup.columns)
             for lookup, address in zip(query.lookups, spec.lookups, strict=True)
         ]

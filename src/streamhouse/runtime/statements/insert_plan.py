@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, SqlError, UnsupportedSqlError
-from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.options import RefreshRule
 from streamhouse.lookup.strategies.selection import Choice, choose_all
 from streamhouse.runtime.query_spec import unshuffled
@@ -132,7 +131,7 @@ def _check_hint(session: Session, statement: Insert) -> None:
 def _check_lookups(session: Session, queries: Sequence[StreamQuery]) -> None:
     for lookup in (lookup for query in queries for lookup in query.lookups):
         # `choose_all` checks the options of a table on a server.
-        if is_server(lookup):
+        if lookup.on_server:
             continue
         where = f"lookup of {lookup.table.name[-1]}"
         RefreshRule.of(lookup)

@@ -14,7 +14,6 @@ from typing import Any
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseError, TableError
-from streamhouse.lookup.dimension import is_server
 from streamhouse.operators.planning.closed_windows import CHANGED_SELECT
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import QUERY, Consumers, is_orphaned
@@ -204,7 +203,7 @@ def _check_results(
 ) -> None:
     """Raise `SchemaChangeError` if the rows read up to one of `ends` give other results now."""
     reason = "for rows that it has read, it would give other results than before"
-    if spec.source_tables and not any(map(is_server, spec.query.lookups)):
+    if spec.source_tables and not any(lookup.on_server for lookup in spec.query.lookups):
         former = spec_of(definition, spec.target, spec.query_id)
         try:
             if all(same_results(former, spec, end) for end in ends):

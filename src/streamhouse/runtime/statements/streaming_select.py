@@ -30,8 +30,7 @@ class StreamingSelect:
         self._watermark = NOTHING
         specs = list(map(session.dimension, query.lookups))
         choices = choose_all(specs)
-        addresses = [spec.address for spec in specs]
-        self._versions = DimensionVersions(query.lookups, addresses, choices)
+        self._versions = DimensionVersions(specs, choices)
         self._dimensions = Dimensions(specs, choices)
         source = session.source(query)
         self.reads = [] if source.address is None else [source.address]

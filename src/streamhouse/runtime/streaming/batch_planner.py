@@ -57,7 +57,7 @@ class BatchPlanner:
         if not spec.keeps_rows():
             self.source.allow_large_batches()
         self._one_task = spec.one_task(self.source)
-        self._versions = DimensionVersions(spec.query.lookups, spec.lookups, spec.choices)
+        self._versions = DimensionVersions(spec.dimensions(), spec.strategies)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 
 from streamhouse.connectors.bad_records import create_tables
 from streamhouse.connectors.base import BatchLog
-from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.storage.object_store.store_retries import retried
@@ -56,7 +55,7 @@ class ContinuousQuery(JobQuery):
 
     @property
     def targets(self) -> list[TableAddress]:
-        return [self.spec.target] if self.description.writes_table else []
+        return [self.spec.target] if self.spec.sink is None else []
 
     @property
     def tables(self) -> list[str]:
@@ -78,9 +77,10 @@ class ContinuousQuery(JobQuery):
             lookup_journal.create_table(spec.lookup_journal)
             from streamhouse.lookup.strategies.server_lookup import open_table
 
-            for lookup in filter(is_server, spec.query.lookups):
-                # Raises for wrong options, or without a connection.
-                open_table(lookup)[0].close()
+            for lookup in spec.query.lookups:
+                if lookup.on_server:
+                    # Raises for wrong options, or without a connection.
+                    open_table(lookup)[0].close()
         self._last_commit.check()
         log = BatchLog(self.checkpoint.path, self.checkpoint.logs.last_batch())
         planner = self.progress.planner = BatchPlanner(spec)
@@ -119,7 +119,7 @@ class ContinuousQuery(JobQuery):
         planned = {} if self.spec.shuffle is None else self.checkpoint.logs.newest()
         shuffled = planned != before and not planned.get(WHOLE, True)
         if shuffled:
-            shared = RowFiles.at(self._run.folder)
+            shared = RowFiles.at(self.run_folder)
             frame = ShuffledBatch(self.spec, before, planned, shared).of(frame)
         with self.progress.batch():
             batch = self._committer.commit(frame)
@@ -133,7 +133,7 @@ class ContinuousQuery(JobQuery):
         self.progress.committed(end)
         if isinstance(source := self._source, PaimonSource):
             retried(lambda: source.store_progress(source_offset(end)))
-        report_loaded(self._run.folder, end, batch.reports)
+        report_loaded(self.run_folder, end, batch.reports)
         self._reported = batch
         # The tasks that write shuffled rows do not know how many changes were read.
         changes = None if shuffled else batch.total("changes")
@@ -142,7 +142,7 @@ class ContinuousQuery(JobQuery):
         return CountedBatch(batch.record.rows or 0, changes, batch.commit, files, bad)
 
     def pause(self, took_s: float) -> None:
-        self._run.pause(self.pacing.pause_s(self.description.part, self.role, took_s))
+        self.wait(self.pacing.pause_s(self.description.part, self.role, took_s))
 
     def release(self) -> None:
         self._open.close()
@@ -157,7 +157,7 @@ class ContinuousQuery(JobQuery):
         }
 
     def tick(self) -> None:
-        if not self._run.started:
+        if not self.started:
             return
         if self._lineage is not None:
             self._lineage.flush_if_due(self.pacing.flush_s)
@@ -210,10 +210,8 @@ def _described(spec: QuerySpec, checkpoint: Checkpoint) -> QueryDescription:
         spec.target,
         checkpoint.path,
         spec.query.source.name,
-        spec.sink is None,
         tuple(".".join(lookup.table.name[-2:]) for lookup in spec.query.lookups),
         spec.source,
         tuple(spec.source_tables),
-        spec.lookups,
         tuple(at for _, at in spec.pinned),
     )

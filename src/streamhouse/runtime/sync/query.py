@@ -177,7 +177,7 @@ class SyncQuery(JobQuery):
     def tick(self) -> None:
         """Raise the binlog reader's error, drop what it need not keep, refresh consumers."""
         self._relays.step()
-        if self._run.started:
+        if self.started:
             self._tables.keep_discovering()
             self._refresh_consumer()
         self._planner.observe(self._database)
@@ -288,7 +288,7 @@ class SyncQuery(JobQuery):
         self._relays.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
-        if self._run.started:
+        if self.started:
             self._notice(f"now also following {names}{more}")
 
     def _hold(self, tables: Iterable[FollowedTable], recognised: bool) -> None:

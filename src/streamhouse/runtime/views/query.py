@@ -62,10 +62,10 @@ class ViewQuery(JobQuery):
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
             self.spec = replace(
                 self.spec,
-                progress=str(self._run.folder / PROGRESS),
+                progress=str(self.run_folder / PROGRESS),
                 state=str(StateStore.of(checkpoint.path).folder),
             )
-            self._builder = Builder(self.spec.target.identifier, self._run.folder)
+            self._builder = Builder(self.spec.target.identifier, self.run_folder)
             appended = self.spec.target if self.spec.plan.keyless else None
             self._last_commit = LastCommit(appended, self.spec.query_id, checkpoint.path)
 
@@ -153,7 +153,7 @@ class ViewQuery(JobQuery):
         for report in batch.reports:
             self._builder.batch_done(report)
             if report["open_since"] is not None:
-                note(self._run.folder / OPEN_SINCE, end, report["open_since"])
+                note(self.run_folder / OPEN_SINCE, end, report["open_since"])
         self.progress.committed(end)
         self._moved_at = time.monotonic()
         changes = batch.total("changes")
@@ -179,11 +179,11 @@ class ViewQuery(JobQuery):
             return
         began = time.monotonic()
         rest_s, longest_s = self.pacing.refresh_pause_s(took_s), _BUILD_SHARE * took_s
-        while not self._run.is_stopping:
+        while not self.is_stopping:
             waited_s = time.monotonic() - began
             if waited_s >= (longest_s if self._builder.awaited else rest_s):
                 return
-            self._run.pause(_LOOK_S)
+            self.wait(_LOOK_S)
 
     def stopped(self) -> None:
         self._last_commit.note()
@@ -192,7 +192,7 @@ class ViewQuery(JobQuery):
         self._builder.stop()
 
     def tick(self) -> None:
-        if self._run.started:
+        if self.started:
             if retried(self._holds.tick):
                 self._last_commit.note()
             self._builder.tick(self._holds)

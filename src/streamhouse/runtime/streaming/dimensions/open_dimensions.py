@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.lookup.dimension import DimensionSpec, ServerRows, is_server
+from streamhouse.lookup.dimension import DimensionSpec, ServerRows
 from streamhouse.lookup.strategies.background_refresh import DoubleBufferedDimension
 from streamhouse.lookup.strategies.selection import Choice, open_dimension, refresh_rule
 from streamhouse.runtime.query_operator import QueryOperator
@@ -27,7 +27,7 @@ class Dimensions:
         self._held: dict[str, DoubleBufferedDimension] = {}
         for spec, choice in zip(specs, choices, strict=True):
             relation = spec.lookup.relation
-            if is_server(spec.lookup):
+            if spec.lookup.on_server:
                 # The modules for MySQL are slow to import.
                 from streamhouse.lookup.strategies.server_lookup import ServerDimension
 

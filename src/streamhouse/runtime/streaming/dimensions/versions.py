@@ -20,17 +20,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from streamhouse.lookup.dimension import is_server
+from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import RefreshRule
 from streamhouse.lookup.partitions import Partition, key_fields, newest_snapshot
 from streamhouse.lookup.storage.changed_keys import few_changes_between, version_of
 from streamhouse.lookup.strategies.background_refresh import Pinned
-from streamhouse.lookup.strategies.selection import FULL, Choice, refresh_rule
-from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.lookup.strategies.selection import Choice, refresh_rule
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.state.batch_logs import note, noted
 from streamhouse.source import Offset
-from streamhouse.sql.plan import LookupJoin
 
 _LATEST_WITHIN_S = 0.1
 """How old the newest snapshot may be, if another machine wrote it."""
@@ -64,24 +62,15 @@ class _Version:
 
 
 class DimensionVersions:
-    """Chooses the versions of one query's lookups, batch by batch; driver only.
+    """Chooses the versions of one query's lookups, batch by batch; driver only."""
 
-    `choices` are their strategies; default: full cache for all.
-    """
-
-    def __init__(
-        self,
-        lookups: Sequence[LookupJoin],
-        addresses: Sequence[TableAddress],
-        choices: Sequence[Choice] = (),
-    ) -> None:
-        given = choices or [Choice(FULL, "by default")] * len(lookups)
+    def __init__(self, specs: Sequence[DimensionSpec], choices: Sequence[Choice]) -> None:
         self._lookups = [
-            _Lookup(lookup, address, choice)
-            for lookup, address, choice in zip(lookups, addresses, given, strict=True)
-            if not is_server(lookup)
+            _Lookup(spec, choice)
+            for spec, choice in zip(specs, choices, strict=True)
+            if not spec.lookup.on_server
         ]
-        self._queries_server = any(is_server(lookup) for lookup in lookups)
+        self._queries_server = len(self._lookups) < len(specs)
 
     def offset_keys(
         self, before: Offset, now_ms: int, loaded: Collection[str] = ()
@@ -127,10 +116,9 @@ def _partitions(listed: _Listed | None) -> list[Partition] | None:
 class _Lookup:
     """Chooses the versions of one lookup."""
 
-    def __init__(self, lookup: LookupJoin, address: TableAddress, choice: Choice) -> None:
-        self.relation = lookup.relation
-        self.rule: RefreshRule = refresh_rule(lookup, choice)
-        self._address = address
+    def __init__(self, spec: DimensionSpec, choice: Choice) -> None:
+        self.relation, self._address = spec.lookup.relation, spec.address
+        self.rule: RefreshRule = refresh_rule(spec.lookup, choice)
         self._seen: tuple[int, _Listed] = (0, [])
 
     @property

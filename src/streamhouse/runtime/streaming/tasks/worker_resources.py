@@ -4,7 +4,6 @@ import os
 from functools import cached_property
 
 from streamhouse.connectors.base import Sink
-from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.runtime.query_operator import QueryOperator
 from streamhouse.runtime.query_source import open_source
 from streamhouse.runtime.query_spec import QuerySpec
@@ -33,8 +32,7 @@ class WorkerResources:
     @cached_property
     def dimensions(self) -> Dimensions:
         """The lookups' tables."""
-        specs = self.spec.dimensions()
-        return Dimensions(specs, self.spec.choices or choose_all(specs))
+        return Dimensions(self.spec.dimensions(), self.spec.strategies)
 
     @cached_property
     def journal(self) -> LookupJournal | None:
