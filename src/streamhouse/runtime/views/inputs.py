@@ -17,7 +17,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.evolution import column_ids
+from streamhouse.paimon.schema.evolution import column_ids, with_current_nulls
 from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
@@ -94,8 +94,9 @@ class ViewInputs:
         splits: Sequence[bytes] | None = None,
     ) -> tuple[pa.Schema, Batches]:
         """The schema and batches of columns of an input, or of some splits, for the engine."""
-        table, columns = address.planned(), list(names)
-        _check_columns(table, address.open(), columns)
+        planned, newest, columns = address.planned(), address.open(), list(names)
+        _check_columns(planned, newest, columns)
+        table = with_current_nulls(planned, newest)
         snapshot = int(self._vector[table_key(address)]["snapshot"])
         schema = table.read_schema(columns)
 

@@ -74,7 +74,10 @@ def _is_read_alike(table: Table, planned: Table, columns: Sequence[str]) -> bool
     now, before = table.arrow_schema, planned.arrow_schema
     names = name_mapping(table, planned.schema_id, columns).items()
     return table.options == planned.options and all(
-        new is not None and now.field(new).type == before.field(name).type for name, new in names
+        new is not None
+        and now.field(new).type == before.field(name).type
+        and now.field(new).nullable <= before.field(name).nullable
+        for name, new in names
     )
 
 

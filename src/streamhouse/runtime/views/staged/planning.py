@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.operators.trees.stages import StagedTree
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.schema.evolution import with_current_nulls
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.incremental import LARGE_CHANGE, changed_rows, is_committed
 from streamhouse.runtime.views.inputs import Splits, ViewInputs
@@ -57,10 +59,16 @@ def task_count(spec: ViewSpec, start: Offset, end: Offset) -> int:
     large = spec.strategy == "auto" and changed > rows * LARGE_CHANGE
     if rows < spec.parallel_rows or (same and not recomputes and not large):
         return 0
-    target = spec.target.planned()
+    target, tables = spec.target.planned(), spec.tables.values()
     one_writer = target.primary_key and (target.bucket < 1 or target.crosses_partitions)
     divisible = None not in spec.inputs and is_divisible(spec.plan) and not one_writer
-    return spec.parallelism if divisible else 0
+    return spec.parallelism if divisible and all(map(_nulls_as_planned, tables)) else 0
+
+
+def _nulls_as_planned(address: TableAddress) -> bool:
+    """Whether no column may be null that may not have been when the operators were planned."""
+    planned = address.planned()
+    return with_current_nulls(planned, address.open()) is planned
 
 
 def tasks_of(spec: ViewSpec, end: Offset) -> int:
