@@ -13,6 +13,7 @@ from pypaimon import CatalogFactory
 from tests.unit.views.generated_queries import Generator
 from tests.unit.views.view_session import TABLES, ViewBatches, ViewSession, bag, change
 
+from streamhouse import procedures
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.views import incremental
@@ -225,3 +226,18 @@ def test_a_column_that_may_be_null_from_now_on(strategy: Strategy, tmp_path: Pat
         session.execute(f"{sql}; INSERT INTO a VALUES (4)")
         view.refresh()
         session.check("v", query)
+
+
+def test_rows_that_a_compaction_removes(tmp_path: Path) -> None:
+    session, query = ViewSession(tmp_path / "warehouse", "incremental"), "SELECT g, k FROM events"
+    session.execute(
+        "CREATE TABLE events (k INT PRIMARY KEY NOT ENFORCED, g INT, at_ TIMESTAMP(3)) WITH ("
+        "'bucket' = '1', 'record-level.expire-time' = '1 h', 'record-level.time-field' = 'at_'); "
+        "INSERT INTO events VALUES (1, 1, LOCALTIMESTAMP), (2, 1, TIMESTAMP '2020-01-01 00:00:00')"
+    )
+    session.view("v", query)
+    session.refresh("v")
+    procedures.compact(session.warehouse, "shop.events")
+    assert session.rows(query) == bag([[1, 1]])
+    assert session.refresh("v") == 1
+    session.check("v", query)
