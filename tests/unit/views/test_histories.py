@@ -241,3 +241,21 @@ def test_rows_that_a_compaction_removes(tmp_path: Path) -> None:
     assert session.rows(query) == bag([[1, 1]])
     assert session.refresh("v") == 1
     session.check("v", query)
+
+
+def test_a_table_that_was_rolled_back_and_whose_snapshots_expired(tmp_path: Path) -> None:
+    """A snapshot got the number of the one that was read, and only a compaction is left."""
+    session, query = ViewSession(tmp_path / "warehouse", "incremental"), "SELECT id FROM customers"
+    for number in (1, 2, 3):
+        session.execute(f"INSERT INTO customers (id) VALUES ({number})")
+    session.view("v", query)
+    session.refresh("v")
+    name = "shop.customers"
+    procedures.rollback_to(session.warehouse, name, snapshot_id=1)
+    for number in (4, 5):
+        session.execute(f"INSERT INTO customers (id) VALUES ({number})")
+    procedures.compact(session.warehouse, name)
+    procedures.expire_snapshots(session.warehouse, name, retain_max=1, retain_min=1)
+    assert Warehouse(session.warehouse).table(name).earliest_snapshot_id() == 4
+    session.refresh("v")
+    session.check("v", query)

@@ -177,8 +177,11 @@ class ViewPlanner:
         if latest == snapshot:
             return True
         # Compactions make some rows visible, and remove others.
-        compacted = hides_new_rows(table) or EXPIRED_AFTER in table.options
-        return not compacted and not table.snapshots.changed_rows(snapshot, latest)
+        if hides_new_rows(table) or EXPIRED_AFTER in table.options:
+            return False
+        # If the snapshot has expired, later ones may be of another history, after a rollback.
+        known = not snapshot or table.snapshots.find(snapshot) is not None
+        return known and not table.snapshots.changed_rows(snapshot, latest)
 
     def tasks(self, start: Offset, end: Offset) -> Sequence[TaskInput]:
         """The tasks that read the inputs, one unless it is staged; none if nothing has changed."""
