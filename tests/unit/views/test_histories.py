@@ -14,7 +14,7 @@ from tests.unit.views.generated_queries import Generator
 from tests.unit.views.view_session import TABLES, ViewBatches, ViewSession, bag, change
 
 from streamhouse import procedures
-from streamhouse.errors import TableError
+from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.views import incremental
 from streamhouse.runtime.views.spec import Strategy
@@ -259,3 +259,34 @@ def test_a_table_that_was_rolled_back_and_whose_snapshots_expired(tmp_path: Path
     assert Warehouse(session.warehouse).table(name).earliest_snapshot_id() == 4
     session.refresh("v")
     session.check("v", query)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fits", "wide"),
+    [
+        ("INT", "BIGINT", "5", "3000000000"),
+        ("FLOAT", "DOUBLE", "1.5", "1e300"),
+        ("DECIMAL(5, 2)", "DECIMAL(10, 2)", "1.25", "12345678.25"),
+        ("INT", "STRING", "'7'", "'abc'"),
+        ("TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP '2026-01-01 00:00:00.123'",
+         "TIMESTAMP '2026-01-01 00:00:00.123456'"),
+    ],
+)  # fmt: skip
+def test_a_value_that_fits_only_the_wider_type(
+    before: str, after: str, fits: str, wide: str, tmp_path: Path
+) -> None:
+    """The view goes on while all values fit, and never has another value."""
+    session, query = ViewSession(tmp_path / "warehouse", "incremental"), "SELECT g, k FROM wide"
+    session.execute(f"CREATE TABLE wide (k INT, g {before}, h INT)")
+    session.view("v", f"{query} WHERE k > 0")
+    session.refresh("v")
+    for sql in ("MODIFY g " + after, "RENAME k TO x", "ADD k INT"):
+        session.execute(f"ALTER TABLE wide {sql}")
+    session.execute(f"INSERT INTO wide (x, g) VALUES (1, {fits})")
+    assert session.refresh("v") == 1
+    session.execute(f"INSERT INTO wide (x, g) VALUES (2, {wide})")
+    with pytest.raises(SchemaChangeError, match="fit"):
+        session.refresh("v")
+    fitting = f"SELECT CAST(g AS {before}) AS g, x FROM wide WHERE x = 1"
+    session.restart()
+    assert session.rows("SELECT * FROM v") == session.rows(fitting)

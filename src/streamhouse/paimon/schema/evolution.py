@@ -107,23 +107,6 @@ def with_planned_types(rows: _Rows, planned: pa.Schema) -> _Rows:
     return rows
 
 
-def with_current_nulls(planned: Table, table: Table) -> Table:
-    """An earlier version of a table, in which columns may be null if they may be null now.
-
-    The Rust core refuses rows with a null in a column that is `NOT NULL` in the version it reads.
-    """
-    schema, ids = table.arrow_schema, column_ids(table)
-    nullable = {number for name, number in ids.items() if schema.field(name).nullable}
-    fields = [
-        {**field, "type": field["type"].removesuffix(" NOT NULL")}
-        if int(field["id"]) in nullable and isinstance(field["type"], str)
-        else field
-        for field in planned.schema["fields"]
-    ]
-    same = fields == planned.schema["fields"]
-    return planned if same else planned.with_schema({**planned.schema, "fields": fields}, {})
-
-
 def renamed_to(table: Table, name: str) -> str | None:
     """How a former column was changed, for error messages; None if the table never had it.
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.operators.trees.stages import StagedTree
-from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.schema.evolution import with_current_nulls
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.incremental import LARGE_CHANGE, changed_rows, is_committed
 from streamhouse.runtime.views.inputs import Splits, ViewInputs
+from streamhouse.runtime.views.net_change import is_read_alike
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
 
@@ -59,16 +58,12 @@ def task_count(spec: ViewSpec, start: Offset, end: Offset) -> int:
     large = spec.strategy == "auto" and changed > rows * LARGE_CHANGE
     if rows < spec.parallel_rows or (same and not recomputes and not large):
         return 0
-    target, tables = spec.target.planned(), spec.tables.values()
+    target = spec.target.planned()
     one_writer = target.primary_key and (target.bucket < 1 or target.crosses_partitions)
     divisible = None not in spec.inputs and is_divisible(spec.plan) and not one_writer
-    return spec.parallelism if divisible and all(map(_nulls_as_planned, tables)) else 0
-
-
-def _nulls_as_planned(address: TableAddress) -> bool:
-    """Whether no column may be null that may not have been when the operators were planned."""
-    planned = address.planned()
-    return with_current_nulls(planned, address.open()) is planned
+    tables = ((at.open(), at.planned()) for at in spec.tables.values())
+    alike = all(is_read_alike(new, old, old.arrow_schema.names) for new, old in tables)
+    return spec.parallelism if divisible and alike else 0
 
 
 def tasks_of(spec: ViewSpec, end: Offset) -> int:
