@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from pypaimon import CatalogFactory
 from tests.unit.views.generated_queries import Generator
-from tests.unit.views.view_session import TABLES, ViewBatches, ViewSession, change
+from tests.unit.views.view_session import TABLES, ViewBatches, ViewSession, bag, change
 
-from streamhouse.errors import TableError
+from streamhouse import procedures
+from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.views import incremental
 from streamhouse.runtime.views.spec import Strategy
+from streamhouse.runtime.views.staged.planning import task_count
 
 _QUERIES = {
     "filtered": "SELECT id, customer_id, amount FROM recent",
@@ -192,3 +194,99 @@ def test_a_view_whose_columns_another_type_changes(tmp_path: Path) -> None:
     session.execute("INSERT INTO orders (id, amount) VALUES (1, 5)")
     session.refresh("v")
     session.check("v", query)
+
+
+@pytest.mark.parametrize("strategy", ["incremental", "recompute"])
+def test_a_column_that_may_be_null_from_now_on(strategy: Strategy, tmp_path: Path) -> None:
+    """The tree of a NOT IN was planned without regard to nulls."""
+    session = ViewSession(tmp_path / "warehouse", strategy)
+    session.execute(
+        "CREATE TABLE a (k INT NOT NULL); CREATE TABLE b (k INT NOT NULL, r ROW<x INT> NOT NULL); "
+        "INSERT INTO a VALUES (1), (3); INSERT INTO b VALUES (1, ROW(1))"
+    )
+    query = "SELECT k FROM a WHERE k NOT IN (SELECT k FROM b)"
+    session.view("v", query)
+    session.refresh("v")
+    assert session.rows("SELECT * FROM v") == bag([[3]])
+    session.execute("ALTER TABLE b MODIFY k INT; INSERT INTO b VALUES (CAST(NULL AS INT), ROW(2))")
+    session.refresh("v")
+    session.restart()
+    session.check("v", query)
+    if strategy == "recompute":
+        return
+    view = session.batches["v"]
+    spec = replace(session.spec("v"), parallel_rows=1, parallelism=2, strategy="auto")
+    start = view.offset | {"view": ""}
+    assert task_count(spec, start, view.offset) == 2
+    assert task_count(replace(spec, inputs=view.spec.inputs), start, view.offset) == 0
+    # The new plan is another tree.
+    view.spec = replace(view.spec, plan=spec.plan, inputs=spec.inputs)
+    row = "VALUES (CAST(NULL AS INT), ROW(3))"
+    for sql in ("INSERT OVERWRITE b VALUES (1, ROW(1))", f"INSERT INTO b {row}"):
+        session.execute(f"{sql}; INSERT INTO a VALUES (4)")
+        view.refresh()
+        session.check("v", query)
+
+
+def test_rows_that_a_compaction_removes(tmp_path: Path) -> None:
+    session, query = ViewSession(tmp_path / "warehouse", "incremental"), "SELECT g, k FROM events"
+    session.execute(
+        "CREATE TABLE events (k INT PRIMARY KEY NOT ENFORCED, g INT, at_ TIMESTAMP(3)) WITH ("
+        "'bucket' = '1', 'record-level.expire-time' = '1 h', 'record-level.time-field' = 'at_'); "
+        "INSERT INTO events VALUES (1, 1, LOCALTIMESTAMP), (2, 1, TIMESTAMP '2020-01-01 00:00:00')"
+    )
+    session.view("v", query)
+    session.refresh("v")
+    procedures.compact(session.warehouse, "shop.events")
+    assert session.rows(query) == bag([[1, 1]])
+    assert session.refresh("v") == 1
+    session.check("v", query)
+
+
+def test_a_table_that_was_rolled_back_and_whose_snapshots_expired(tmp_path: Path) -> None:
+    """A snapshot got the number of the one that was read, and only a compaction is left."""
+    session, query = ViewSession(tmp_path / "warehouse", "incremental"), "SELECT id FROM customers"
+    for number in (1, 2, 3):
+        session.execute(f"INSERT INTO customers (id) VALUES ({number})")
+    session.view("v", query)
+    session.refresh("v")
+    name = "shop.customers"
+    procedures.rollback_to(session.warehouse, name, snapshot_id=1)
+    for number in (4, 5):
+        session.execute(f"INSERT INTO customers (id) VALUES ({number})")
+    procedures.compact(session.warehouse, name)
+    procedures.expire_snapshots(session.warehouse, name, retain_max=1, retain_min=1)
+    assert Warehouse(session.warehouse).table(name).earliest_snapshot_id() == 4
+    session.refresh("v")
+    session.check("v", query)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fits", "wide"),
+    [
+        ("INT", "BIGINT", "5", "3000000000"),
+        ("FLOAT", "DOUBLE", "1.5", "1e300"),
+        ("DECIMAL(5, 2)", "DECIMAL(10, 2)", "1.25", "12345678.25"),
+        ("INT", "STRING", "'7'", "'abc'"),
+        ("TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP '2026-01-01 00:00:00.123'",
+         "TIMESTAMP '2026-01-01 00:00:00.123456'"),
+    ],
+)  # fmt: skip
+def test_a_value_that_fits_only_the_wider_type(
+    before: str, after: str, fits: str, wide: str, tmp_path: Path
+) -> None:
+    """The view goes on while all values fit, and never has another value."""
+    session, query = ViewSession(tmp_path / "warehouse", "incremental"), "SELECT g, k FROM wide"
+    session.execute(f"CREATE TABLE wide (k INT, g {before}, h INT)")
+    session.view("v", f"{query} WHERE k > 0")
+    session.refresh("v")
+    for sql in ("MODIFY g " + after, "RENAME k TO x", "ADD k INT"):
+        session.execute(f"ALTER TABLE wide {sql}")
+    session.execute(f"INSERT INTO wide (x, g) VALUES (1, {fits})")
+    assert session.refresh("v") == 1
+    session.execute(f"INSERT INTO wide (x, g) VALUES (2, {wide})")
+    with pytest.raises(SchemaChangeError, match="fit"):
+        session.refresh("v")
+    fitting = f"SELECT CAST(g AS {before}) AS g, x FROM wide WHERE x = 1"
+    session.restart()
+    assert session.rows("SELECT * FROM v") == session.rows(fitting)

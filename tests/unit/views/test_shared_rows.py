@@ -87,6 +87,18 @@ def test_rows_of_a_replaced_table_are_not_shared(tmp_path: Path) -> None:
     session.check("b", _QUERIES["pages"])
 
 
+def test_damaged_rows_are_not_shared(tmp_path: Path) -> None:
+    session = _views(tmp_path)
+    first = _started(session, "a", _QUERIES["pages"])
+    for path in first.state.glob("*.arrow"):
+        path.write_bytes(path.read_bytes()[:-1])
+    view = _started(session, "c", _QUERIES["pages"])
+    session.execute("INSERT INTO visits VALUES (6, 'c', 1)")
+    session.refresh("c")
+    session.check("c", _QUERIES["pages"])
+    assert view.strategies == {"recompute": 1, "incremental": 1}
+
+
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 60))]
 )

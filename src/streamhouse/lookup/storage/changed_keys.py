@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import last_of_each_key
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
+from streamhouse.paimon.read.visibility import EXPIRED_AFTER, PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.storage.split_groups import file_ids, row_count
@@ -138,7 +138,7 @@ def between(before: Version, after: Version, evolved: bool = False) -> list[Snap
     later = existing[1:]
     kinds = {snapshot.commit_kind for snapshot in later}
     # With record-level expiry, compaction removes rows.
-    expiring = "record-level.expire-time" in table.options and "COMPACT" in kinds
+    expiring = EXPIRED_AFTER in table.options and "COMPACT" in kinds
     # The keys that a purge removes are in the snapshot before it.
     purged = bool(later) and later[0].purges
     unrecorded = hides_new_rows(table) and producer(table.options) not in PRODUCED
@@ -154,7 +154,7 @@ def _as_written(table: Table) -> bool:
     options = table.options
     if not table.primary_key:
         return options.get("deletion-vectors.enabled") != "true"
-    changed = ("sequence.field", "rowkind.field", "ignore-delete", "record-level.expire-time")
+    changed = ("sequence.field", "rowkind.field", "ignore-delete", EXPIRED_AFTER)
     return (
         options.get("merge-engine", "deduplicate") == "deduplicate"
         and not hides_new_rows(table)

@@ -24,6 +24,8 @@ VisibleAt = Literal["commit", "compaction", "full-compaction"]
 
 PRODUCED = ("lookup", "full-compaction")
 """The values of `changelog-producer` with which compactions write the changelog."""
+EXPIRED_AFTER = "record-level.expire-time"
+"""The option with which compactions remove old rows."""
 LOOKUP_WAIT = ("lookup-wait", "changelog-producer.lookup-wait")
 _DEFAULT_TRIGGER = 5
 """Default of `num-sorted-run.compaction-trigger`, on which the number of levels depends."""

@@ -409,9 +409,11 @@ def extent(table: Table, start: Mapping[str, Any], end: Mapping[str, Any]) -> tu
 def compiled(spec: ViewSpec) -> CompiledTree:
     """The compiled tree of a view; a process compiles each once.
 
-    Views of several warehouses may have the same text, but keep other rows.
+    Views of several warehouses may have the same text, but keep other rows. With another version of
+    a table's schema, other columns may be null.
     """
-    name = spec.fingerprint, repr(sorted(spec.origins.items()))
+    versions = [at.schema_id for at in spec.addresses.values()]
+    name = spec.fingerprint, repr([sorted(spec.origins.items()), versions])
     if name not in _trees:
         _trees[name] = CompiledTree(spec.plan.tree, spec.origins)
     return _trees[name]

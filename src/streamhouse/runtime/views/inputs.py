@@ -17,8 +17,9 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.evolution import column_ids
+from streamhouse.paimon.schema.evolution import converted, current_columns, with_planned_types
 from streamhouse.runtime.batch.scan_pruning import Pruning
+from streamhouse.runtime.views.net_change import is_read_alike
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
@@ -31,15 +32,16 @@ NICENESS = 10
 """The priority of work on kept rows beside the batches, which go first."""
 
 
-def _check_columns(planned: Table, newest: Table, columns: list[str]) -> None:
-    """Raise `SchemaChangeError` for a column that was dropped since the view was planned."""
-    left = set(column_ids(newest).values())
-    for name, number in column_ids(planned).items():
-        if name in columns and number not in left:
-            raise SchemaChangeError(
-                f"table {newest.identifier}: column '{name}', which a view reads, was "
-                "dropped; change the view's query, and start the script again"
-            )
+def _as_planned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows in the types with which the view was planned; `SchemaChangeError` for other values."""
+    rows = with_planned_types(batch, schema)
+    try:
+        return converted(rows.rename_columns(schema.names), schema)
+    except pa.ArrowInvalid as error:
+        raise SchemaChangeError(
+            "a column was widened, and has a value that does not fit the type that it had when "
+            f"the view was planned: {error}; start the script again"
+        ) from error
 
 
 class ViewInputs:
@@ -94,10 +96,14 @@ class ViewInputs:
         splits: Sequence[bytes] | None = None,
     ) -> tuple[pa.Schema, Batches]:
         """The schema and batches of columns of an input, or of some splits, for the engine."""
-        table, columns = address.planned(), list(names)
-        _check_columns(table, address.open(), columns)
+        table, newest = address.planned(), address.open()
+        columns, current = list(names), current_columns(newest, table.schema_id, names)
         snapshot = int(self._vector[table_key(address)]["snapshot"])
-        schema = table.read_schema(columns)
+        schema, alike = table.read_schema(columns), is_read_alike(newest, table, columns)
+        if not alike:
+            # The core refuses new nulls, and reads values that do not fit the type as null.
+            table, columns, condition = newest, current, None
+            schema = pa.schema([field.with_nullable(True) for field in schema])
 
         read = partial(self._read, table, snapshot, columns, condition)
         if splits is not None:
@@ -107,7 +113,7 @@ class ViewInputs:
             for batch in read_ahead(read):
                 self.rows += batch.num_rows
                 self._read_rows(self.rows)
-                yield batch
+                yield batch if alike else _as_planned(batch, schema)
 
         return schema, batches
 

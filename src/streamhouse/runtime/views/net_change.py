@@ -47,7 +47,7 @@ def net_change(
     first, last = int(start["snapshot"]), int(end["snapshot"])
     columns, key = list(scan.columns), list(scan.table.primary_key)
     evolved = address.schema_id not in (None, table.schema_id)
-    if evolved and not (first and _is_read_alike(table, address.planned(), columns)):
+    if evolved and not (first and is_read_alike(table, address.planned(), columns)):
         raise UnknownChangeError("its schema has changed")
     if table.primary_key != scan.table.primary_key:
         raise UnknownChangeError("its key is not the one that the view was planned with")
@@ -69,12 +69,15 @@ def net_change(
     return SourceChange(rows.select(columns), keys if key else None)
 
 
-def _is_read_alike(table: Table, planned: Table, columns: Sequence[str]) -> bool:
+def is_read_alike(table: Table, planned: Table, columns: Sequence[str]) -> bool:
     """Whether no later version of a table's schema changes how its columns are read."""
     now, before = table.arrow_schema, planned.arrow_schema
     names = name_mapping(table, planned.schema_id, columns).items()
     return table.options == planned.options and all(
-        new is not None and now.field(new).type == before.field(name).type for name, new in names
+        new is not None
+        and now.field(new).type == before.field(name).type
+        and now.field(new).nullable <= before.field(name).nullable
+        for name, new in names
     )
 
 

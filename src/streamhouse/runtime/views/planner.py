@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from streamhouse.connectors.bad_records import DeadLetterReplays
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.read.visibility import EXPIRED_AFTER, hides_new_rows
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.state.batch_logs import next_batch, next_time, noted
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
@@ -176,7 +176,12 @@ class ViewPlanner:
             return False
         if latest == snapshot:
             return True
-        return not hides_new_rows(table) and not table.snapshots.changed_rows(snapshot, latest)
+        # Compactions make some rows visible, and remove others.
+        if hides_new_rows(table) or EXPIRED_AFTER in table.options:
+            return False
+        # If the snapshot has expired, later ones may be of another history, after a rollback.
+        known = not snapshot or table.snapshots.find(snapshot) is not None
+        return known and not table.snapshots.changed_rows(snapshot, latest)
 
     def tasks(self, start: Offset, end: Offset) -> Sequence[TaskInput]:
         """The tasks that read the inputs, one unless it is staged; none if nothing has changed."""

@@ -22,6 +22,7 @@ from streamhouse.runtime.views.incremental import LARGE_CHANGE, extent
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.state.manifest import Manifest, Segments
+from streamhouse.state.segment import StateError
 from streamhouse.state.store import StateStore
 
 
@@ -64,9 +65,12 @@ def shared_rows(
         for folder, manifest in store.manifests_beside()
     ]
     for folder, shared in sorted(found, key=lambda each: -each[1].rows):
-        # Its view may have removed a file since.
-        with contextlib.suppress(OSError, StreamhouseError):
-            store.link(folder, itertools.chain.from_iterable(shared.segments.values()))
+        files = list(itertools.chain.from_iterable(shared.segments.values()))
+        # Its view may have removed a file since, or one may be damaged.
+        with contextlib.suppress(OSError, StreamhouseError, StateError):
+            store.link(folder, files)
+            for file in files:
+                store.segment(file)
             return shared
     return _NONE
 

@@ -12,6 +12,7 @@ from streamhouse.operators.trees.stages import StagedTree
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.incremental import LARGE_CHANGE, changed_rows, is_committed
 from streamhouse.runtime.views.inputs import Splits, ViewInputs
+from streamhouse.runtime.views.net_change import is_read_alike
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
 
@@ -60,7 +61,9 @@ def task_count(spec: ViewSpec, start: Offset, end: Offset) -> int:
     target = spec.target.planned()
     one_writer = target.primary_key and (target.bucket < 1 or target.crosses_partitions)
     divisible = None not in spec.inputs and is_divisible(spec.plan) and not one_writer
-    return spec.parallelism if divisible else 0
+    tables = ((at.open(), at.planned()) for at in spec.tables.values())
+    alike = all(is_read_alike(new, old, old.arrow_schema.names) for new, old in tables)
+    return spec.parallelism if divisible and alike else 0
 
 
 def tasks_of(spec: ViewSpec, end: Offset) -> int:
