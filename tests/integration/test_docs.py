@@ -22,8 +22,11 @@ from tests.waiting import DEADLINE_S, looks
 from streamhouse.demo.mariadb import free_port
 
 SKIPPED = "not run: "
-SERVERS = ("catalogs", "kafka", "object-storage", "python-data-sources")
-"""Guides with one block over a server of the reader; tests of the feature start a real one."""
+NEEDED = (
+    "catalogs", "dbt", "deployment", "deployment", "kafka", "object-storage", "python-data-sources",
+)  # fmt: skip
+"""The guides of blocks that need a server or program of the reader; tests of the feature start a
+real one."""
 ENDLESS = "runs until stopped"
 BESIDE = "runs beside what follows"
 PROGRAM = ("python", "")
@@ -158,5 +161,5 @@ def test_only_what_must_be_is_left_out() -> None:
         for block in left_out
         if not all(line.startswith("make ") for line in block.text.splitlines())
     ]
-    assert [block.document.stem for block in others] == list(SERVERS)
+    assert [block.document.stem for block in others] == list(NEEDED)
     assert all(block.mark.startswith(f"{SKIPPED}it needs ") for block in others)
