@@ -46,6 +46,7 @@ CREATE TABLE IF NOT EXISTS visits (customer_id INT, page STRING, seconds INT);
 """
 _COUNTRIES = ("DE", "FR", "", None)
 _PRODUCTS = ("pen", "ink", None, "PEN")
+_ORDER = "id, customer_id, product, amount, price, rate, at_, tags"
 
 
 class ViewSession:
@@ -213,7 +214,7 @@ def change(rng: random.Random, round_number: int) -> str:
     statements = []
     for _ in range(rng.randint(1, 4)):
         values = [_order(rng) for _ in range(rng.randint(1, 3))]
-        statements.append(f"INSERT INTO orders VALUES {', '.join(values)}")
+        statements.append(f"INSERT INTO orders ({_ORDER}) VALUES {', '.join(values)}")
     if rng.random() < 0.7:
         statements.append(f"INSERT INTO customers VALUES {_customer(rng)}, {_customer(rng)}")
     if rng.random() < 0.6:
