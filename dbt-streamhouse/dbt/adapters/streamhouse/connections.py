@@ -18,7 +18,6 @@ from dbt.adapters.sql import SQLConnectionManager
 from dbt_common.exceptions import DbtDatabaseError
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.session.session import Session
@@ -71,9 +70,9 @@ class Cursor:
         """Run statements; there are no bindings in Streamhouse's SQL."""
         if bindings:
             raise DbtDatabaseError("Streamhouse has no bindings; write values as literals")
-        if not _has_statement(sql):
-            return
         statements = parse_script(sql)
+        if not statements:
+            return
         reads = [isinstance(s, syntax.Select | syntax.Show | syntax.Describe) for s in statements]
         if not any(reads):
             changed = execute(self._credentials.catalog, sql, modules=self._modules)
@@ -113,13 +112,6 @@ class Cursor:
         return next(iter(self.fetchmany(1)), None)
 
 
-def _has_statement(sql: str) -> bool:
-    """Whether a text is more than comments, spaces and semicolons."""
-    from sqlglot import tokenize
-
-    return any(token.text != ";" for token in tokenize(sql))
-
-
 @dataclass(frozen=True)
 class Handle:
     """A connection: it holds nothing open."""
@@ -128,10 +120,6 @@ class Handle:
 
     def cursor(self) -> Cursor:
         return Cursor(self.credentials)
-
-    @property
-    def warehouse(self) -> Warehouse:
-        return Warehouse(self.credentials.catalog)
 
 
 class ConnectionManager(SQLConnectionManager):

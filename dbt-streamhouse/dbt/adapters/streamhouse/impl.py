@@ -55,8 +55,6 @@ class Relation(BaseRelation):
     quote_policy: Policy = field(default_factory=_Quoted)
     include_policy: Policy = field(default_factory=_Included)
     quote_character: str = "`"
-    renameable_relations: frozenset[RelationType] = frozenset({RelationType.Table})
-    replaceable_relations: frozenset[RelationType] = frozenset({RelationType.View})
 
 
 class StreamhouseAdapter(SQLAdapter):
@@ -181,9 +179,6 @@ class StreamhouseAdapter(SQLAdapter):
     def get_columns_in_relation(self, relation: BaseRelation) -> list[Column]:
         rows = self._rows(f"DESCRIBE {relation.render()}")
         return [Column(str(name), str(kind)) for name, kind, *_ in rows]
-
-    def expand_column_types(self, goal: BaseRelation, current: BaseRelation) -> None:
-        """Nothing: `STRING` has no length."""
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
         if from_relation.type != RelationType.Table:

@@ -1,4 +1,4 @@
-"""`streamhouse query`: prints the result of a SELECT over the tables of a warehouse."""
+"""`streamhouse query`: prints the result of a SELECT, SHOW, DESCRIBE or EXPLAIN."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def query(
     infinities are strings.
     """
     from streamhouse.cli.output import write_rows
-    from streamhouse.serve.queries.client_select import parse_single_select
+    from streamhouse.serve.queries.client_select import single_select
     from streamhouse.sql import syntax
     from streamhouse.sql.statements.script import parse_script
 
-    match parse_script(sql):
+    match statements := parse_script(sql):
         case [syntax.Show() | syntax.Describe() | syntax.Explain() as statement]:
             _show(statement, open_warehouse(warehouse, option), format)
             return
-    select = parse_single_select(sql)
+    select = single_select(sql, statements)
     opened = open_warehouse(warehouse, option)
 
     from streamhouse.duckdb_engine import bounded_reader
@@ -50,13 +50,16 @@ def _show(statement: Show | Describe | Explain, warehouse: Warehouse, format: Qu
     from streamhouse.cli.output import write_rows
     from streamhouse.runtime.session.session import Session
     from streamhouse.runtime.statements.explain import shown
+    from streamhouse.sql.syntax import Explain, Show
     from streamhouse.work_folder import work_folder
 
     with work_folder("streamhouse-results-") as folder:
         session = Session(warehouse.options)
         session.catalogs.temporary_folder = lambda: folder
         rows = shown(session, statement)
-    if format == QueryFormat.TABLE and rows.column_names[0].startswith(("create", "plan")):
+    defines = isinstance(statement, Show) and statement.kind.startswith("CREATE")
+    # A plan or definition has lines of its own.
+    if format == QueryFormat.TABLE and (defines or isinstance(statement, Explain)):
         print("\n".join(rows.column(0).to_pylist()))
     else:
         write_rows(format, rows.schema, rows.to_batches(), sys.stdout)

@@ -198,14 +198,13 @@ class Freshness:
     def update(self, clock: SnapshotClock) -> None:
         """Add the lineage's new batches."""
         try:
-            recorded = RecordedBatches.read(self._address)
+            recorded = RecordedBatches.read(self._address, self._done)
         except TableError:
             # There is no batch yet.
             return
         for user, batches in recorded.of_query.items():
-            fresh = [batch for batch in batches if batch.number > self._done.get(user, -1)]
             past = Recomputation(recorded, self._waiting.get(user))
-            for step in past.steps(fresh, grouped=False):
+            for step in past.steps(batches, grouped=False):
                 self._done[user], self._waiting[user] = step.last.number, past.waiting
                 self.rows += step.hits.num_rows
                 seen = clock.seen_ms(user, step.last.number)

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any, Self
 
 from streamhouse.errors import StreamhouseError, TableError
@@ -86,11 +87,15 @@ class RecordedBatches:
     definitions: Mapping[str, str]
 
     @classmethod
-    def read(cls, target: TableAddress) -> Self:
-        """Read the lineage of a table; `TableError` if it has none."""
+    def read(cls, target: TableAddress, after: Mapping[str, int] = MappingProxyType({})) -> Self:
+        """Read the lineage of a table; `TableError` if it has none.
+
+        `after`: the batch of each query after which batches count; by default all count.
+        """
         rows = recorded_lineage(target)
         definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
-        return cls(target, tuple(map(Batch.of, rows)), definitions)
+        later = (row for row in rows if row["batch_id"] > after.get(row["query_id"], -1))
+        return cls(target, tuple(map(Batch.of, later)), definitions)
 
     @cached_property
     def of_query(self) -> Mapping[str, list[Batch]]:

@@ -14,6 +14,13 @@ TASK_ATTEMPTS = 4
 """The maximum number of attempts of a task, for instance if its Python worker dies."""
 
 SETTINGS: Mapping[str, str] = table_of(__package__, "settings.toml")
+_EXECUTOR_ENV = "spark.executorEnv."
+ENVIRONMENT = {
+    name.removeprefix(_EXECUTOR_ENV): value
+    for name, value in SETTINGS.items()
+    if name.startswith(_EXECUTOR_ENV)
+}
+"""The variables of processes that compute rows, as Spark's executors get them."""
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For many small batches the C2 compiler costs more than it saves."""
 EXECUTORS = {"spark.executor.extraJavaOptions": JAVA_OPTIONS}

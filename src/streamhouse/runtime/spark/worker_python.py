@@ -14,11 +14,9 @@ from pathlib import Path
 from streamhouse.durable_files import replace_text
 from streamhouse.paimon.java.jars import cache_folder
 from streamhouse.paimon.java.jvm import end_process
+from streamhouse.runtime.spark.settings import ENVIRONMENT
 from streamhouse.runtime.spark.worker_request import PARENT
 
-ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""Variables of processes that compute rows: mimalloc, Arrow's default, keeps 100 MB of freed memory
-in each."""
 _REQUEST = Path(__file__).with_name("worker_request.py")
 _DRIVER_PYTHON = Path(__file__).with_name("driver_python")
 _WAITING = 128

@@ -20,7 +20,7 @@ from streamhouse.durable_files import locked
 from streamhouse.errors import StreamhouseError
 from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.incremental import IncrementalRefresh
-from streamhouse.runtime.spark.worker_python import ENVIRONMENT
+from streamhouse.runtime.spark.settings import ENVIRONMENT
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.spark_data_source import SPEC
 from streamhouse.runtime.views.incremental import compiled, unsuitable

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Sequence
 
 from sqlglot import exp
 
@@ -24,7 +25,7 @@ from streamhouse.sql.options.time_travel_options import TRAVEL_KEYS
 from streamhouse.sql.plan import CURRENT, AsOf, BoundedQuery, Name, TableInfo, ViewInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.syntax import Query, Select
+from streamhouse.sql.syntax import Query, Select, Statement
 from streamhouse.types import flink_type
 
 _RAW, _SERVED = "streamhouse_source", "streamhouse_served"
@@ -62,7 +63,11 @@ def plan_select(warehouse: Warehouse, request: SelectRequest) -> BoundedQuery:
 
 def parse_single_select(sql: str) -> Query:
     """The query of a text that is exactly one SELECT; `SqlError` for anything else."""
-    statements = parse_script(sql)
+    return single_select(sql, parse_script(sql))
+
+
+def single_select(sql: str, statements: Sequence[Statement]) -> Query:
+    """As `parse_single_select`, of a text that has been parsed."""
     if len(statements) == 1 and isinstance(statements[0], Select):
         return statements[0].query
     if not statements:

@@ -62,8 +62,9 @@ def task_count(spec: ViewSpec, start: Offset, end: Offset) -> int:
     one_writer = target.primary_key and (target.bucket < 1 or target.crosses_partitions)
     divisible = None not in spec.inputs and is_divisible(spec.plan) and not one_writer
     tables = ((at.open(), at.planned()) for at in spec.tables.values())
-    alike = all(is_read_alike(new, old, old.arrow_schema.names) for new, old in tables)
-    return spec.parallelism if divisible and alike else 0
+    if divisible and all(is_read_alike(new, old, old.arrow_schema.names) for new, old in tables):
+        return spec.parallelism
+    return 0
 
 
 def tasks_of(spec: ViewSpec, end: Offset) -> int:
