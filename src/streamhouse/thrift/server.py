@@ -186,8 +186,8 @@ _BYTES = 18
 
 
 def new_password() -> str:
-    """A random password, of letters, digits, `-` and `_`."""
-    return secrets.token_urlsafe(_BYTES)
+    """A random password of hexadecimal digits: clients take one that begins with `-` for a flag."""
+    return secrets.token_hex(_BYTES)
 
 
 def install(spark: Any, password: str | None, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -156,3 +157,9 @@ def test_environment_variables_do_not_set_the_address() -> None:
     environment = {"HIVE_SERVER2_THRIFT_BIND_HOST": "0.0.0.0", "PATH": "/bin"}
     server._forget_address(environment)
     assert environment == {"PATH": "/bin"}
+
+
+def test_a_new_password_is_no_flag_of_a_client() -> None:
+    passwords = {server.new_password() for _ in range(200)}
+    assert len(passwords) == 200
+    assert all(re.fullmatch("[0-9a-f]{36}", password) for password in passwords)
