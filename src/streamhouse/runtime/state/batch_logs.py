@@ -17,7 +17,7 @@ from streamhouse.source import Offset
 
 _LOGS = ("offsets", "commits")
 _VERSION = "v1"
-_KEPT = 100
+KEPT = 100
 """So many batches stay in the logs."""
 
 
@@ -72,7 +72,7 @@ class BatchLogs:
         number = self.last_logged()
         replace_text(self._folder / "commits" / str(number), f"{_VERSION}\n{{}}", durable=False)
         for log in _LOGS:
-            (self._folder / log / str(number - _KEPT)).unlink(missing_ok=True)
+            (self._folder / log / str(number - KEPT)).unlink(missing_ok=True)
 
     def last_committed(self) -> int:
         """The last batch that is done; -1 before the first.

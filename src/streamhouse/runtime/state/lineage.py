@@ -104,7 +104,7 @@ class Lineage:
         log.check(self._covered, f"table {self.address.identifier}")
 
     def recover(self, checkpoint: Checkpoint) -> None:
-        """Write the rows that a crash lost, from Spark's offset log, with the former definition."""
+        """Write the rows that a crash lost, from the offset log, with the former definition."""
         self._committer.remove_leftovers(query_tag(self._spec.query_id), self._covered + 1)
         previous = checkpoint.previous()
         if previous is not None:

@@ -1,4 +1,4 @@
-"""One sync: a Spark streaming query that writes to many tables, to each exactly once."""
+"""One sync: a continuous query that writes to many tables, to each exactly once."""
 
 import logging
 import time
