@@ -182,9 +182,11 @@ class JobQuery(ABC):
             if unfinished:
                 end = unfinished.pop(0)
             else:
+                began = time.monotonic()
                 end = retried(partial(planner.latest_offset, start, self.spec.max_rows))
                 if end == start:
-                    self.wait(_IDLE_STEP_S)
+                    # Other threads need the interpreter, too.
+                    self.wait(max(_IDLE_STEP_S, time.monotonic() - began))
                     continue
                 logs.plan(end)
             tasks = retried(partial(planner.tasks, start, end))
