@@ -210,24 +210,48 @@ def test_make_targets_in_documents_exist() -> None:
     assert {first or second for first, second in named} <= targets
 
 
-def test_decisions_are_numbered_and_citations_lead_to_them() -> None:
-    records = sorted(path.name for path in (ROOT / "docs/decisions").glob("*.md"))
-    assert len({name[:3] for name in records}) == len(records)
+DECISIONS = ROOT / "docs/decisions"
+
+
+def cited(pattern: str) -> set[str]:
+    """What source, tests and docs cite in this form."""
     found = subprocess.run(
-        ["grep", "-rhoE", "docs/decisions/[a-z0-9.-]*[a-z0-9]", "src", "tests"],
+        ["grep", "-rhoE", "--exclude-dir=__pycache__", pattern, "src", "tests", "docs"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert {line.removeprefix("docs/decisions/") for line in found.stdout.split()} <= set(records)
+    return set(found.stdout.splitlines())
+
+
+def test_decisions_are_numbered_and_citations_lead_to_them() -> None:
+    records = sorted(path.name for path in DECISIONS.glob("*.md"))
+    numbers = {name[:3] for name in records}
+    assert len(numbers) == len(records)
+    paths = {line.removeprefix("docs/") for line in cited(r"docs/decisions/[a-z0-9.-]*[a-z0-9]")}
+    assert paths <= {f"decisions/{name}" for name in records}
+    named = {line[-3:] for line in cited(r"[Dd]ecisions? [0-9]{3}\b")}
+    assert named <= numbers
+
+
+def test_links_to_decisions_show_their_number() -> None:
+    for document in DOCUMENTS:
+        links = re.findall(r"\[(?:[Dd]ecision )?(\d{3})\]\(([^)]+)\)", document.read_text())
+        assert [] == [link for link in links if not Path(link[1]).name.startswith(f"{link[0]}-")]
 
 
 def test_the_index_lists_every_decision_by_its_title() -> None:
-    folder = ROOT / "docs/decisions"
-    index = (folder / "README.md").read_text()
-    for file in sorted(folder.glob("[0-9]*.md")):
+    index = (DECISIONS / "README.md").read_text()
+    for file in sorted(DECISIONS.glob("[0-9]*.md")):
         number, _, title = file.read_text().splitlines()[0].removeprefix("# ").partition(": ")
         line = f"- [{number}]({file.name}): {title}\n"
         assert index.count(line) == 1, f"docs/decisions/README.md lacks, below a topic: {line}"
-    assert index.count("\n- ") == len(list(folder.glob("[0-9]*.md")))
+    assert index.count("\n- ") == len(list(DECISIONS.glob("[0-9]*.md")))
+
+
+def test_a_number_is_superseded_by_one_decision() -> None:
+    table = (DECISIONS / "README.md").read_text().split("| decision | supersedes |\n")[1]
+    former = re.findall(r"\b(\d{3})(?=,| \|$)", table, re.MULTILINE)
+    assert len(former) == len(set(former)) > 0
+    assert not {file.name[:3] for file in DECISIONS.glob("[0-9]*.md")} & set(former)
