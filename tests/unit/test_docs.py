@@ -39,7 +39,8 @@ from streamhouse.sql.syntax import (
 from streamhouse.sql.views.statement import CreateMaterializedView
 
 PACKAGE = ROOT / "src/streamhouse"
-SQL_GUIDE = (ROOT / "docs/guides/sql.md").read_text()
+SQL = (ROOT / "docs/reference/sql.md").read_text()
+LOOKUPS = (ROOT / "docs/reference/lookup-joins.md").read_text()
 PYTHON_GUIDE = (ROOT / "docs/guides/python-data-sources.md").read_text()
 SCRIPTS = [block for document in GUIDES for block in blocks(document, "sql")]
 EXAMPLES = sorted((ROOT / "examples").glob("*.sql"))
@@ -140,20 +141,20 @@ def test_the_readme_shows_the_example_that_it_runs() -> None:
 @pytest.mark.parametrize(
     ("guide", "known"),
     [
-        (SQL_GUIDE, supported.known()),
-        (SQL_GUIDE, known_options.SET_OPTIONS),
-        (SQL_GUIDE, known_options.LOOKUP_OPTIONS),
-        (SQL_GUIDE, hints.LOOKUP_HINT_KEYS),
+        (SQL, supported.known()),
+        (SQL, known_options.SET_OPTIONS),
+        (LOOKUPS, known_options.LOOKUP_OPTIONS),
+        (LOOKUPS, hints.LOOKUP_HINT_KEYS),
         (PYTHON_GUIDE, options._ALL),
     ],
     ids=["functions", "set", "lookup", "hints", "paimon"],
 )
-def test_guides_name_all_options(guide: str, known: list[str]) -> None:
+def test_docs_name_all_options(guide: str, known: list[str]) -> None:
     assert sorted(set(known) - code_words(guide)) == []
 
 
-def test_the_sql_guide_names_all_statements() -> None:
-    words = {word.split()[0].rstrip("…") for word in code_words(SQL_GUIDE) if word.split()}
+def test_the_sql_reference_names_all_statements() -> None:
+    words = {word.split()[0].rstrip("…") for word in code_words(SQL) if word.split()}
     alike = {"DESC": "DESCRIBE"}
     known = {alike.get(word, word) for word in script._STATEMENTS}
     assert sorted(known - words) == []
@@ -161,13 +162,38 @@ def test_the_sql_guide_names_all_statements() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
-    missing = [
-        target
-        for target in targets
-        if not (document.parent / target).exists() and target not in LATER
-    ]
-    assert missing == []
+    targets = re.findall(r"\]\((?!https?:)([^)\s]+)\)", prose(document))
+    assert [target for target in targets if not leads(document, target)] == []
+
+
+def leads(document: Path, target: str) -> bool:
+    """Whether a file is there, and the heading in it that a link names."""
+    path, _, anchor = target.partition("#")
+    page = document.parent / path if path else document
+    if not page.exists():
+        return target in LATER
+    return not anchor or page.suffix != ".md" or anchor in anchors(page)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"(?m)^#+ (.+)$", prose(page))
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"(?ms)^```.*?^```$", "", page.read_text())
+
+
+GUIDE_WORDS = 2500
+
+
+@pytest.mark.parametrize(
+    "guide", sorted((ROOT / "docs/guides").glob("*.md")), ids=lambda path: path.stem
+)
+def test_a_guide_is_short(guide: Path) -> None:
+    assert len(guide.read_text().split()) < GUIDE_WORDS, "move what is looked up to docs/reference"
 
 
 def test_the_architecture_names_every_package() -> None:
