@@ -27,6 +27,8 @@ from streamhouse.sql.parser.windowed_rows import BEGIN, KEY, MOMENT, UNTIL
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
 _OLD = "before_"
+_GAPS = (16, 256)
+"""How many gaps before a watermark sessions that are open at it are looked for at first."""
 _KEYS = rf"{re.escape(KEY)}\d+"
 
 
@@ -88,11 +90,13 @@ class SessionChanges(LateChanges):
         self,
         late: Mapping[str, pa.Table],
         more: Mapping[str, tuple[pa.Schema, Batches]] = MappingProxyType({}),
+        query: BoundedQuery | None = None,
     ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        """A database for the query of sessions after the batch, without `late` rows."""
-        tables = ViewInputs(self._spec, self._task.end).scanner(self._sessions)
+        """A database for a query of sessions after the batch, without `late` rows."""
+        query = query or self._sessions
+        tables = ViewInputs(self._spec, self._task.end).scanner(query)
         limits, scanner = Limits(memory=MEMORY), scanner_of_late(tables, late)
-        return opened(self._sessions, scanner, limits, now_ms=NOW_MS, more=more)
+        return opened(query, scanner, limits, now_ms=NOW_MS, more=more)
 
     def _statements(self) -> Iterator[str]:
         """The SQL that fills the table `late` with the late changes among `entered` and `gone`."""
@@ -158,11 +162,27 @@ class SessionChanges(LateChanges):
         )
 
     def open_since(self, after: int) -> int:
-        """The first time of the sessions that are open at a watermark; at most that."""
-        sql = (
-            f"SELECT epoch_ms(min({quote(BEGIN)})) FROM ({self._sessions.sql}) "
-            f"WHERE {quote(UNTIL)} > make_timestamp_ms({after + 1})"
-        )
-        with self._combined(self.late) as connection:
-            found: int | None = connection.execute(sql).fetchall()[0][0]
+        """The first time of the sessions that are open at a watermark; at most that.
+
+        They begin shortly before it, as a rule: so rows of some time before it are read first. If
+        none of their open sessions begins within a gap of that time, none began before.
+        """
+        assert self._late.sessions is not None
+        size, known = self._late.window.size, self.first_read_ms
+        for gaps in (*_GAPS, None):
+            since = known
+            if gaps is not None:
+                near = after - gaps * size
+                since = near if known is None else max(near, known)
+            query = replace(
+                self._late.sessions, sql=between(self._late.sessions.sql, None, FOREVER, since)
+            )
+            sql = (
+                f"SELECT epoch_ms(min({quote(BEGIN)})) FROM ({query.sql}) "
+                f"WHERE {quote(UNTIL)} > make_timestamp_ms({after + 1})"
+            )
+            with self._combined(self.late, query=query) as connection:
+                found: int | None = connection.execute(sql).fetchall()[0][0]
+            if since is None or since == known or found is None or found > since + 2 * size:
+                break
         return after if found is None else min(after, found)

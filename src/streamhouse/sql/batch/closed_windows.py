@@ -162,8 +162,10 @@ def _combine_seen(select: exp.Select, number: int) -> None:
     data = source.args["from_"].this
     time, windows = windowed_time(source), [each.alias for each in select.selects[-3:]]
     rows = rows_of(data.copy()).where(*_limits(time, SINCE, 0))
-    seen = derived(_seen(rows, number, windows), data.alias_or_name)
-    source.set("from_", exp.From(this=seen))
+    seen, column = _seen(rows, number, windows), time.expressions[0]
+    if isinstance(column, exp.Column):
+        seen = _seen_at_times(seen, exp.column(column.this.copy()))
+    source.set("from_", exp.From(this=derived(seen, data.alias_or_name)))
 
 
 def late_table(number: int, kind: str) -> str:
@@ -171,7 +173,7 @@ def late_table(number: int, kind: str) -> str:
     return f"late{kind}{number}"
 
 
-def _seen(rows: exp.Query, number: int, without: Sequence[str] = ()) -> exp.Query:
+def _seen(rows: exp.Query, number: int, without: Sequence[str] = ()) -> exp.SetOperation:
     """Rows without their late changes; `without`: columns that only the late rows have."""
     star = exp.Star(**{"except_": [exp.column(quoted(name)) for name in without]})
     tables = (exp.Table(this=quoted(late_table(number, kind))) for kind in KINDS)
@@ -179,6 +181,22 @@ def _seen(rows: exp.Query, number: int, without: Sequence[str] = ()) -> exp.Quer
     # In this order rows that came and left too late are in neither.
     both = exp.Union(this=rows, expression=left, distinct=False)
     return exp.Except(this=both, expression=entered, distinct=False)
+
+
+def _seen_at_times(seen: exp.SetOperation, time: exp.Column) -> exp.SetOperation:
+    """The same as `_seen`, faster: few rows have the time of one that entered too late.
+
+    DuckDB numbers all rows for EXCEPT ALL, by all columns.
+    """
+    both, entered = seen.this, seen.expression
+    late = (
+        entered.copy().select(time.copy(), append=False).where(time.copy().is_(exp.null()).not_())
+    )
+    at_times = exp.In(this=time.copy(), query=exp.Subquery(this=late))
+    others = rows_of(derived(both.copy(), _ALIAS)).where(exp.not_(at_times.copy()))
+    touched = rows_of(derived(both, _ALIAS)).where(at_times)
+    seen = exp.Except(this=touched, expression=entered, distinct=False)
+    return exp.Union(this=others, expression=seen, distinct=False)
 
 
 def _with_queries(tree: exp.Query, query: exp.Select) -> exp.Select:
