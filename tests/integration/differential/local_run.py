@@ -8,7 +8,6 @@ and no process dies.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections import defaultdict
@@ -24,20 +23,11 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from streamhouse.runtime.streaming.shuffle.blocks import join_task_count
 from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
 from streamhouse.runtime.streaming.spark_data_source import STOPPED, JobReader
-from streamhouse.runtime.streaming.tasks import worker_resources
+from streamhouse.runtime.streaming.tasks.worker_resources import close_resources
 from streamhouse.source import Offset
+from streamhouse.testing.local_pipeline import LocalFrame
 
 _IDLE_S = 0.05
-
-
-class LocalFrame:
-    """The result of a batch's tasks, as much of a DataFrame as commits need."""
-
-    def __init__(self, run: Callable[[], list[pa.RecordBatch]]) -> None:
-        self.run = run
-
-    def collect(self) -> list[dict[str, Any]]:
-        return [row for batch in self.run() for row in batch.to_pylist()]
 
 
 def shuffled(batch: ShuffledBatch, frame: LocalFrame) -> LocalFrame:
@@ -92,9 +82,7 @@ class LocalStream:
             reader.stop()
             # Some of the core's objects must go in the thread that has made them.
             spec: Any = reader._spec()
-            opened = worker_resources._open.pop((os.getpid(), spec.query_id), None)
-            if opened is not None:
-                opened.close()
+            close_resources(spec.query_id)
 
     def _loop(self, reader: JobReader) -> None:
         limit: ReadLimit = reader.getDefaultReadLimit()

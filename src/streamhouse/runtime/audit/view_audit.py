@@ -156,11 +156,12 @@ def compare_newest(session: Session, spec: ViewSpec, text: str) -> Audit:
 class Comparison:
     """Compares one view with its SELECT at an offset; `writer` is the query that keeps the view.
 
-    Its later batches do not count.
+    Its later batches do not count. Without a `session`, the SELECT is that of `spec` as it is
+    planned, not `text`.
     """
 
     def __init__(
-        self, session: Session, spec: ViewSpec, text: str, offset: Offset, writer: str | None
+        self, session: Session | None, spec: ViewSpec, text: str, offset: Offset, writer: str | None
     ) -> None:
         self._spec, self._offset, self._writer = spec, offset, writer
         self._table = spec.target.open()
@@ -168,11 +169,13 @@ class Comparison:
         target = TableInfo(("view",), tuple(self._columns))
         columns = spec.select[1] if spec.select is not None else ()
         windows = spec.plan.windows
-        if windows is None:
-            self._query = analyze_bounded(Query(text, _START), session, target, columns)
-        else:
+        if windows is not None:
             assert windows.seen is not None
             self._query = windows.seen
+        elif session is not None:
+            self._query = analyze_bounded(Query(text, _START), session, target, columns)
+        else:
+            self._query = spec.plan.query
 
     def audit(self, unknown: bool = False) -> Audit:
         """Compare; `unknown`: it is not known whether the view was computed from the offset."""

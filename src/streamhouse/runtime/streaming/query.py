@@ -153,10 +153,11 @@ class JobQuery(ABC):
         (self.run_folder / SPEC).write_bytes(pickle.dumps(self.spec))
         name = f"{self.description.pipeline}: {self.description.part}"
         self._stream = started_stream(
-            spark, self.run_folder, name, self.checkpoint.path, self._batch
+            spark, self.run_folder, name, self.checkpoint.path, self.run_batch
         )
 
-    def _batch(self, frame: DataFrame, spark_batch: int) -> None:
+    def run_batch(self, frame: DataFrame, spark_batch: int) -> None:
+        """Run the tasks of a batch that Spark has planned, commit it, then pause."""
         began = time.monotonic()
         self.checkpoint.logs.sync(spark_batch)
         batch = self.commit(frame)

@@ -1,0 +1,118 @@
+"""What a script under test has in place of servers: tables of given rows, and sinks in memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from streamhouse.connectors.base import (
+    CollectingWriter,
+    Scan,
+    Sink,
+    SinkCommitter,
+    WrittenBatch,
+    collected_rows,
+)
+from streamhouse.connectors.specs import SinkSpec, SourceSpec
+from streamhouse.errors import TableError
+from streamhouse.paimon.read.visibility import PRODUCED, changes_visible_at
+from streamhouse.runtime.session.session import Session
+from streamhouse.source import ROW_KIND, with_kinds
+from streamhouse.sql import syntax
+from streamhouse.sql.plan import Name, StreamQuery, TableInfo
+from streamhouse.sql.views.statement import CreateMaterializedView
+from streamhouse.testing.cases import Row
+
+_CATALOG_OPTIONS = ("type", "default-database", "table-default.")
+
+
+@dataclass(frozen=True)
+class KeptSink(SinkSpec, SinkCommitter):
+    """A sink that keeps its rows: as sinks with a key do, the last one of each key."""
+
+    kept: list[Row] = field(default_factory=list, compare=False)
+
+    def open(self) -> Sink:
+        return Sink(lambda *_: CollectingWriter(), lambda _: self)
+
+    def put(self, written: WrittenBatch) -> bool:
+        rows, key = self.kept, self.primary_key
+        for row in (r for b in collected_rows(written.messages) for r in with_kinds(b).to_pylist()):
+            kind = row.pop(ROW_KIND)
+            if key or kind in ("-U", "-D"):
+                found = (n for n, o in enumerate(rows) if all(o[k] == row[k] for k in key or row))
+                at = next(found, len(rows))
+                del rows[at : at + 1]
+            if kind in ("+I", "+U"):
+                rows.append(row)
+        return True
+
+
+class TestedSession(Session):
+    """Connects to no server: a Paimon table has the given rows of each source."""
+
+    __test__ = False
+
+    def __init__(self, warehouse: Mapping[str, str] | None) -> None:
+        super().__init__(warehouse)
+        self.sinks: dict[Name, KeptSink] = {}
+
+    def stand_in(self, table: TableInfo) -> TableInfo:
+        """The Paimon table with the given rows of another one, created if it is not there."""
+        if table.connector == "paimon":
+            return table
+        if table.changelog and not table.primary_key:
+            raise TableError(
+                f"table {table.name[-1]} has changes: to test it, give it a PRIMARY KEY"
+            )
+        *path, name = table.name
+        key = table.primary_key if table.changelog or table.capabilities.server else ()
+        columns = tuple(replace(column, metadata=None, virtual=False) for column in table.columns)
+        options = {"bucket": "1", "changelog-producer": "input"} if key else {}
+        stand_in = TableInfo((*path, f"{name}__given"), columns, (), key, options=options)
+        self.tables.keep(stand_in)
+        return self.table(stand_in.name)
+
+    def source(self, query: StreamQuery) -> SourceSpec:
+        if query.source.connector != "paimon":
+            scan = replace(query.scan, table=self.stand_in(query.source), options={})
+            query = replace(query, scan=scan)
+        return super().source(query)
+
+    def scan(self, table: TableInfo, columns: Sequence[str]) -> Scan:
+        given = self.address(self.stand_in(table)).open()
+        return given.read_schema(columns), lambda: given.read(columns)
+
+    def sink(self, info: TableInfo, hint: Mapping[str, str]) -> SinkSpec | None:
+        if info.connector == "paimon":
+            return None
+        columns, key = tuple(c for c in info.columns if not c.virtual), info.primary_key
+        sink = KeptSink(info.connector, {}, columns, primary_key=key, name=info.name[-1])
+        return self.sinks.setdefault(info.name, sink)
+
+
+def without_compaction(statement: syntax.Statement) -> syntax.Statement:
+    """A statement without options for stores and compactions, on which the rows do not depend.
+
+    Without a `changelog-producer`, changes are computed from the snapshots (decision 018). Raises
+    `TableError` for a table that shows its rows only after a compaction.
+    """
+    options: dict[str, str] = getattr(statement, "options", {})
+    visible = {
+        key: value
+        for key, value in options.items()
+        if key.removeprefix("table-default.") != "deletion-vectors.enabled"
+        and value.lower() not in PRODUCED
+    }
+    match statement:
+        case syntax.CreateCatalog():
+            visible = {k: v for k, v in visible.items() if k.startswith(_CATALOG_OPTIONS)}
+            return replace(statement, options=visible)
+        case syntax.CreateTable() | CreateMaterializedView():
+            if visible.get("connector", "paimon") != "paimon":
+                return statement
+            if changes_visible_at(bool(statement.primary_key), visible) != "commit":
+                raise TableError(
+                    f"table {statement.name[-1]} shows its rows only after a compaction, and tests "
+                    "run none; test it with another 'merge-engine'"
+                )
+            return replace(statement, options=visible)
+    return statement
