@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import OptionError, StreamhouseError, UnsupportedSqlError
-from streamhouse.lookup.dimension import is_server
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
@@ -102,7 +101,7 @@ class TestedScript(ScriptRunner):
         self, statement: syntax.Insert, target: TableInfo, query: StreamQuery, name: str
     ) -> ContinuousQuery:
         lookups = tuple(
-            replace(each, table=self._session.stand_in(each.table)) if is_server(each) else each
+            replace(each, table=self._session.stand_in(each.table)) if each.on_server else each
             for each in query.lookups
         )
         return super()._continuous(statement, target, replace(query, lookups=lookups), name)
