@@ -38,14 +38,12 @@ def equal(a: Any, b: Any, relative: float = _RELATIVE, absolute: float = ABSOLUT
     return bool(a == b)
 
 
-def differs_sql(
-    kind: pa.DataType, a: str, b: str, relative: float = _RELATIVE, absolute: float = ABSOLUTE
-) -> str:
+def differs_sql(kind: pa.DataType, a: str, b: str) -> str:
     """A DuckDB condition over two columns of a type: whether their values are not `equal`."""
     if not pa.types.is_floating(kind):
         return f"{a} IS DISTINCT FROM {b}"
     # DuckDB's NaN equals NaN and is greater than infinity.
-    close = f"abs({a} - {b}) <= greatest({absolute}, {relative} * greatest(abs({a}), abs({b})))"
+    close = f"abs({a} - {b}) <= greatest({ABSOLUTE}, {_RELATIVE} * greatest(abs({a}), abs({b})))"
     finite = f"isfinite({a}) AND isfinite({b})"
     return f"({a} IS DISTINCT FROM {b} AND NOT coalesce({finite} AND {close}, false))"
 
