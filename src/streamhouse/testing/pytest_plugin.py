@@ -1,27 +1,29 @@
 """The pytest plugin: collects the cases of files `test_*.yml` and `*_test.yml` with a `script`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 # Each run of pytest imports this module, so the imports that tests need are inside functions.
-if TYPE_CHECKING:
-    from streamhouse.testing.run import Outcome
-
 _NAME = re.compile(r"(test_.*|.*_test)\.ya?ml")
 _SCRIPT = re.compile(r"^script\s*:", re.MULTILINE)
 
 
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CasesFile | None:
-    """Collect a file of test cases."""
-    if _NAME.fullmatch(file_path.name) and _SCRIPT.search(file_path.read_text("utf-8", "replace")):
-        return CasesFile.from_parent(parent, path=file_path)
-    return None
+class CaseItem(pytest.Item):
+    """A test case."""
+
+    run: Callable[[], Any]
+
+    def runtest(self) -> None:
+        problems = self.run().problems
+        if problems:
+            pytest.fail("\n".join(problems), pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, 0, self.name
 
 
 class CasesFile(pytest.File):
@@ -29,10 +31,10 @@ class CasesFile(pytest.File):
 
     def collect(self) -> Iterator[CaseItem]:
         from streamhouse.errors import StreamhouseError
-        from streamhouse.testing.run import cases_of
+        from streamhouse.testing.tested_script import cases_of
 
         try:
-            for name, run in cases_of(self.path).items():
+            for name, run in cases_of(self.path):
                 item = CaseItem.from_parent(self, name=name)
                 item.run = run
                 yield item
@@ -40,15 +42,8 @@ class CasesFile(pytest.File):
             raise self.CollectError(str(error)) from None
 
 
-class CaseItem(pytest.Item):
-    """A test case."""
-
-    run: Callable[[], Outcome]
-
-    def runtest(self) -> None:
-        outcome = self.run()
-        if outcome.problems:
-            pytest.fail("\n".join(outcome.problems), pytrace=False)
-
-    def reportinfo(self) -> tuple[Path, int, str]:
-        return self.path, 0, self.name
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CasesFile | None:
+    """Collect a file of test cases."""
+    if _NAME.fullmatch(file_path.name) and _SCRIPT.search(file_path.read_text("utf-8", "replace")):
+        return CasesFile.from_parent(parent, path=file_path)
+    return None

@@ -11,9 +11,9 @@ from streamhouse.connectors.base import (
     WrittenBatch,
     collected_rows,
 )
-from streamhouse.connectors.specs import SinkSpec, SourceSpec
+from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import TableError
-from streamhouse.paimon.read.visibility import PRODUCED, changes_visible_at
+from streamhouse.paimon.read.visibility import rows_visible_at
 from streamhouse.runtime.session.session import Session
 from streamhouse.source import ROW_KIND, with_kinds
 from streamhouse.sql import syntax
@@ -21,7 +21,7 @@ from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.views.statement import CreateMaterializedView
 from streamhouse.testing.cases import Row
 
-_CATALOG_OPTIONS = ("type", "default-database", "table-default.")
+_OF_COMPACTIONS = ("changelog-producer", "deletion-vectors.enabled")
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,18 @@ class TestedSession(Session):
         *path, name = table.name
         key = table.primary_key if table.changelog or table.capabilities.server else ()
         columns = tuple(replace(column, metadata=None, virtual=False) for column in table.columns)
-        options = {"bucket": "1", "changelog-producer": "input"} if key else {}
-        stand_in = TableInfo((*path, f"{name}__given"), columns, (), key, options=options)
-        self.tables.keep(stand_in)
-        return self.table(stand_in.name)
+        options = {"bucket": "1"} if key else {}
+        self.tables.keep(TableInfo((*path, f"{name}__given"), columns, (), key, options=options))
+        return self.table((*path, f"{name}__given"))
 
-    def source(self, query: StreamQuery) -> SourceSpec:
-        if query.source.connector != "paimon":
-            scan = replace(query.scan, table=self.stand_in(query.source), options={})
-            query = replace(query, scan=scan)
-        return super().source(query)
+    def over_given(self, query: StreamQuery) -> StreamQuery:
+        """A query over the given rows of its source and of the tables that it looks up."""
+        lookups = (replace(each, table=self.stand_in(each.table)) for each in query.lookups)
+        query = replace(query, lookups=tuple(lookups))
+        if query.source.connector == "paimon":
+            return query
+        scan = replace(query.scan, table=self.stand_in(query.source), options={})
+        return replace(query, scan=scan)
 
     def scan(self, table: TableInfo, columns: Sequence[str]) -> Scan:
         given = self.address(self.stand_in(table)).open()
@@ -90,29 +92,25 @@ class TestedSession(Session):
 
 
 def without_compaction(statement: syntax.Statement) -> syntax.Statement:
-    """A statement without options for stores and compactions, on which the rows do not depend.
+    """A statement without the options of stores and compactions, on which no rows depend.
 
-    Without a `changelog-producer`, changes are computed from the snapshots (decision 018). Raises
-    `TableError` for a table that shows its rows only after a compaction.
+    Changes are computed from the snapshots then (decision 018). Raises `TableError` for a table
+    that shows its rows only after a compaction.
     """
-    options: dict[str, str] = getattr(statement, "options", {})
-    visible = {
-        key: value
-        for key, value in options.items()
-        if key.removeprefix("table-default.") != "deletion-vectors.enabled"
-        and value.lower() not in PRODUCED
-    }
     match statement:
         case syntax.CreateCatalog():
-            visible = {k: v for k, v in visible.items() if k.startswith(_CATALOG_OPTIONS)}
-            return replace(statement, options=visible)
+            kept = ("type", "default-database", "table-default.")
+            options = {k: v for k, v in statement.options.items() if k.startswith(kept)}
         case syntax.CreateTable() | CreateMaterializedView():
-            if visible.get("connector", "paimon") != "paimon":
-                return statement
-            if changes_visible_at(bool(statement.primary_key), visible) != "commit":
-                raise TableError(
-                    f"table {statement.name[-1]} shows its rows only after a compaction, and tests "
-                    "run none; test it with another 'merge-engine'"
-                )
-            return replace(statement, options=visible)
-    return statement
+            options = dict(statement.options)
+        case _:
+            return statement
+    for name in _OF_COMPACTIONS:
+        options.pop(name, None)
+        options.pop(f"table-default.{name}", None)
+    if rows_visible_at(True, options) != "commit":
+        raise TableError(
+            f"table {statement.name[-1]} shows its rows only after a compaction, and tests run "
+            "none; test it with another 'merge-engine'"
+        )
+    return replace(statement, options=options)

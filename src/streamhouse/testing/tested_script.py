@@ -1,18 +1,26 @@
 """Runs a script on given rows, in rounds, without Spark and servers, and compares its tables."""
 
+import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from contextvars import copy_context
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.errors import OptionError, StreamhouseError, UnsupportedSqlError
+from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.operators.planning.view_plan import ViewPlan
+from streamhouse.options import hide_secrets
+from streamhouse.paimon.changelog.differences.state_difference import Differ
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.view_audit import Comparison
@@ -20,23 +28,83 @@ from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.procedures import is_sync
 from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
+from streamhouse.runtime.script_text import parse_scripts, read_scripts
 from streamhouse.runtime.state.batch_logs import FIXED_MS
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
+from streamhouse.runtime.streaming.query import JobQuery
+from streamhouse.runtime.streaming.tasks.worker_resources import close_resources
+from streamhouse.runtime.views.build import build
 from streamhouse.runtime.views.planned import view_spec
-from streamhouse.source import ROW_KIND, Offset
+from streamhouse.runtime.views.query import ViewQuery
+from streamhouse.source import ROW_KIND
 from streamhouse.sql import syntax
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.text import ticked
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
-from streamhouse.testing.cases import KINDS, Case, Round, Row, Rows, operation_key, typed
-from streamhouse.testing.local_pipeline import LocalPipeline
-from streamhouse.testing.row_diff import changes, drawn, unequal
+from streamhouse.testing.cases import Case, Round, Row, Rows, operation_key, read_cases, typed
+from streamhouse.testing.local_batches import begin, in_order, run_batches
+from streamhouse.testing.row_diff import differences
 from streamhouse.testing.stand_ins import TestedSession, without_compaction
+from streamhouse.work_folder import work_folder
 
+Result: TypeAlias = Literal["passed", "failed", "error"]
 _STEP = timedelta(seconds=10)
 _START = syntax.TextPosition(1, 1)
-_RECOMPUTED = "rows computed from changes, compared with the recomputed ones,"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case has ended: `failed` if rows differ, `error` if it could not run to its end.
+
+    `problems` are lines of text: for each table that differs what is expected, and the error.
+    """
+
+    name: str
+    result: Result
+    seconds: float
+    problems: Sequence[str] = ()
+
+
+def cases_of(
+    path: Path,
+    scripts: Sequence[str] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> list[tuple[str, Callable[[], Outcome]]]:
+    """The names of the cases of a file, each with what runs it; an error is in its outcome.
+
+    `scripts` are the files of the script, by default those that the file names; `variables` are
+    values for `${NAME}` in them, beside those of the file. Raises `StreamhouseError` if the file or
+    its script cannot be read or parsed.
+
+    >>> [run().result for name, run in cases_of(Path("tests/revenue.yml"))]
+    ['passed', 'passed']
+    """
+    file = read_cases(path)
+    names = list(scripts) or [str(path.parent / name) for name in file.script]
+    if not names:
+        raise OptionError(f"{path}: 'script' is missing; name the SQL script that it tests")
+    texts = read_scripts(names, {**file.variables, **variables})
+    try:
+        statements, files = parse_scripts(names, texts, connects=False)
+    except StreamhouseError as error:
+        raise error.within(names[0]) if len(names) == 1 else error from None
+    files = files or names * len(statements)
+    return [(case.name, partial(_run, case, statements, files)) for case in file.tests]
+
+
+def _run(case: Case, statements: Sequence[syntax.Statement], files: Sequence[str]) -> Outcome:
+    began, error = time.monotonic(), list[str]()
+    with work_folder("streamhouse-test-") as folder:
+        script = TestedScript(case, folder)
+        try:
+            # The time of the rounds is of this context only.
+            copy_context().run(script.run, statements, files)
+        except StreamhouseError as raised:
+            error = hide_secrets(f"error: {raised}").splitlines()
+    problems = [*script.problems, *error]
+    result: Result = "error" if error else "failed" if problems else "passed"
+    return Outcome(case.name, result, time.monotonic() - began, problems)
 
 
 class TestedScript(ScriptRunner):
@@ -48,22 +116,15 @@ class TestedScript(ScriptRunner):
     """
 
     __test__ = False
-    _pipeline: LocalPipeline
 
     def __init__(self, case: Case, folder: str) -> None:
         """`folder`: an empty one, for the warehouse."""
         super().__init__(ScriptOptions("test", {"warehouse": folder}), RunOutput())
-        self._pipeline = LocalPipeline()
         self._rounds = case.rounds or [case]
-        self._now = self._rounds[0].now or case.now or datetime.now(UTC)
-        self._round = 1
-        """The number of the round whose rows arrive, or have arrived last."""
         self._left = dict(self._rounds[0].given)
-        """The rows of the first round for tables that are not created yet."""
-        self._before: dict[str, pa.Table] = {}
-        """The rows before the round of the tables whose changes it expects."""
-        self._compared: dict[str, Offset] = {}
-        """The offset at which each view was last compared with its SELECT."""
+        """The rows of the first round that have not arrived yet."""
+        self._time = self._rounds[0].now or datetime.now(UTC)
+        self._begun: list[JobQuery] = []
         self.problems: list[str] = []
         """Lines that say which rows differ from the expected ones."""
 
@@ -71,25 +132,31 @@ class TestedScript(ScriptRunner):
     def _session(self) -> TestedSession:
         session = TestedSession(self._options.warehouse)
         session.notice, session.pipeline = self._output.notice, self._options.name
+        session.settings.set("view.refresh-strategy", "incremental")
         return session
 
     def _plan(self, statements: Sequence[syntax.Statement], files: Sequence[str]) -> None:
         """Nothing: an error in a statement leaves nothing behind."""
 
-    def _statement(self, statement: syntax.Statement) -> None:
-        match statement:
-            case syntax.Select() | syntax.Show() | syntax.Describe() | syntax.Explain():
-                return
-            case syntax.Call() if is_sync(statement.procedure):
-                return  # The test gives the rows of its tables.
-            case syntax.Call():
-                raise UnsupportedSqlError.at(
-                    statement.position,
-                    "a test runs no procedures; put the CALL into a script of its own",
-                )
+    def _is_bounded(self, statement: syntax.Statement) -> bool:
+        # VALUES are there before the first round.
         text = statement.query.text if isinstance(statement, syntax.Insert) else ""
-        if self._is_bounded(statement) and not text.upper().startswith("VALUES"):
-            self._begin()
+        return not text.upper().startswith("VALUES") and super()._is_bounded(statement)
+
+    def _catch_up(self) -> None:
+        """Let the queries read the first round, as far as its tables are created."""
+        self._settle()
+        for name in list(self._left):
+            try:
+                self._rows(name)
+            except StreamhouseError:
+                continue
+            self._give(name, self._left.pop(name))
+        self._settle()
+
+    def _statement(self, statement: syntax.Statement) -> None:
+        if isinstance(statement, syntax.Call) and is_sync(statement.procedure):
+            return  # The test gives the rows of its tables.
         super()._statement(without_compaction(statement))
 
     def _view(self, statement: syntax.Statement, target: TableInfo, plan: ViewPlan) -> None:
@@ -100,53 +167,69 @@ class TestedScript(ScriptRunner):
     def _continuous(
         self, statement: syntax.Insert, target: TableInfo, query: StreamQuery, name: str
     ) -> ContinuousQuery:
-        lookups = tuple(
-            replace(each, table=self._session.stand_in(each.table)) if each.on_server else each
-            for each in query.lookups
-        )
-        return super()._continuous(statement, target, replace(query, lookups=lookups), name)
+        query = self._session.over_given(query)
+        continuous = super()._continuous(statement, target, query, name)
+        continuous.spec = replace(continuous.spec, parallelism=1, choices=())
+        return continuous
 
     def _run_continuous(self) -> None:
-        self._begin(last=True)
-        self._check(self._rounds[0])
-        for each in self._rounds[1:]:
-            self._now = each.now or self._now + _STEP
-            self._round += 1
-            for name in each.expect_changes:
-                self._note_rows(name)
-            for name, rows in each.given.items():
-                self._give(name, rows)
-            self._settle()
-            self._check(each)
-
-    def _begin(self, last: bool = False) -> None:
-        """Let the queries read the first round, once all have begun without any rows.
-
-        Unless this is the `last` call, tables that are not created yet get theirs at the next one.
-        """
         self._settle()
-        expected = self._rounds[0].expect_changes
-        for name in {**self._left, **expected}:
-            if not last and not self._is_known(name):
-                continue
-            if name in expected and name not in self._before:
-                self._note_rows(name)
-            if name in self._left:
-                self._give(name, self._left.pop(name))
+        for number, each in enumerate(self._rounds, 1):
+            try:
+                self._run_round(each, number)
+            except StreamhouseError as error:
+                raise error.within(f"round {number}") from None
+
+    def _run_round(self, each: Round, number: int) -> None:
+        given, before = self._left, dict[str, pa.Table]()
+        if number > 1:
+            self._time = each.now or self._time + _STEP
+            given = each.given
+            before = {name: self._rows(name)[0] for name in each.expect_changes}
+        for name, rows in given.items():
+            self._give(name, rows)
         self._settle()
+        for name, rows in each.expect.items():
+            self._compare(f"{name}: rows after round {number}", rows, self._rows(name)[0])
+        for name, rows in each.expect_changes.items():
+            after, key = self._rows(name)
+            with closing(Differ()) as differ:
+                states = before.get(name, after.slice(0, 0)), after
+                made = differ.by_key(*states, key) if key else differ.by_row(*states)
+            operation = operation_key(after.schema)
+            if all(row.get(operation) != "-U" for row in rows):
+                made = made.filter(pc.not_equal(made.column(ROW_KIND), "-U"))
+            made = made.rename_columns([operation, *after.schema.names])
+            self._compare(f"{name}: changes of round {number}", rows, made, operation)
+        for view in self._views:
+            spec, name = view.spec, view.spec.target.identifier
+            audit = Comparison(spec, view.progress.last_offset, spec.query_id).audit()
+            recomputed = [each.expected for each in audit.differences if each.expected]
+            own = [each.actual for each in audit.differences if each.actual]
+            what = f"{name}: recomputed after round {number}, and refreshed from changes"
+            self._note(what, recomputed, pa.Table.from_pylist(own, spec.target.open().arrow_schema))
 
     def _settle(self) -> None:
-        """Let the queries read what has arrived, at the time of the round."""
-        now = self._now if self._now.tzinfo else self._now.replace(tzinfo=UTC)
-        FIXED_MS.set(int(now.timestamp() * 1000))
-        self._pipeline.settle()
+        """Let the queries read what has arrived, at the time of the round, until nothing is left.
 
-    def _is_known(self, name: str) -> bool:
-        try:
-            self._rows(name)
-        except StreamhouseError:
-            return False
-        return True
+        Then compute what views keep, so that their next refresh is one from changes.
+        """
+        at = self._time if self._time.tzinfo else self._time.replace(tzinfo=UTC)
+        FIXED_MS.set(int(at.timestamp() * 1000))
+        queries = self._pipeline.queries
+        for query in queries[len(self._begun) :]:
+            begin(query)
+            self._exit_stack.callback(close_resources, query.checkpoint.query_id())
+            self._begun.append(query)
+        for query in in_order(queries):
+            run_batches(query)
+        for view in self._views:
+            build(view.spec, view.progress.last_offset)
+
+    @property
+    def _views(self) -> list[ViewQuery]:
+        """The queries that refresh views."""
+        return [query for query in self._begun if isinstance(query, ViewQuery)]
 
     def _rows(self, name: str) -> tuple[pa.Table, Sequence[str]]:
         """The present rows of a table, view or sink, and its key, which may be hidden or empty."""
@@ -155,114 +238,64 @@ class TestedScript(ScriptRunner):
         if sink is not None:
             return pa.Table.from_pylist(sink.kept, sink.arrow_schema), sink.primary_key
         table = None if session.view(parts) is not None else session.table(parts)
-        if table is None or table.computed or table.connector != "paimon":
-            text = f"SELECT * FROM {'.'.join(map(ticked, parts))}"
-            with bounded_statements.select(session, syntax.Query(text, _START)) as reader:
-                return reader.read_all(), () if table is None else table.primary_key
-        stored = session.address(table).open()
-        return stored.rows(), stored.primary_key
-
-    @contextmanager
-    def _errors_of(self, key: str, name: str) -> Iterator[None]:
-        """Prefix errors with the round, and the table under one of its keys."""
-        try:
-            yield
-        except StreamhouseError as error:
-            raise error.within(f"round {self._round}, {key} {name}") from None
-
-    def _note_rows(self, name: str) -> None:
-        with self._errors_of("expect_changes", name):
-            self._before[name] = self._rows(name)[0]
+        if table is not None and table.connector == "paimon" and not table.computed:
+            stored = session.address(table).open()
+            return stored.rows(), stored.primary_key
+        query = syntax.Query(f"SELECT * FROM {'.'.join(map(ticked, parts))}", _START)
+        with bounded_statements.select(session, query) as reader:
+            return reader.read_all(), () if table is None else table.primary_key
 
     def _give(self, name: str, rows: Rows) -> None:
         """Commit the changes that given rows make to a table, or to its stand-in."""
-        with self._errors_of("given", name):
-            declared = self._session.table(tuple(name.split(".")))
-            table = self._session.stand_in(declared)
-            address, user = self._session.address(table), uuid.uuid4().hex
-            computed = any(view.spec.target.same(address) for view in self._pipeline.views)
-            if computed or declared.name in self._session.sinks:
-                raise OptionError("the script computes its rows; `expect` them instead")
-            stored = address.open()
-            changed = _changes(table, typed(rows, stored.arrow_schema), stored.rows().to_pylist())
-            schema = stored.read_schema(row_kind=bool(table.primary_key))
-            values = pa.Table.from_pylist(
-                [{**row, ROW_KIND: kind} for kind, row in changed], schema
-            )
+        session, where = self._session, f"given {name}"
+        declared = session.table(tuple(name.split(".")))
+        address = session.address(session.stand_in(declared))
+        computed = any(view.spec.target.same(address) for view in self._views)
+        if computed or declared.name in session.sinks:
+            raise OptionError(f"{where}: the script computes its rows; `expect` them instead")
+        table = address.open()
+        schema = table.read_schema(row_kind=bool(table.primary_key))
+        changes = pa.Table.from_pylist(list(_given(table, rows, where)), schema)
+        user = uuid.uuid4().hex
         writer = TableWriter(address.warehouse, address.identifier, user)
-        messages = writer.write_all(values.to_batches(), 0)
+        messages = writer.write_all(changes.to_batches(), 0)
         TableCommitter(address.warehouse, address.identifier, user).commit(0, messages)
 
-    def _check(self, round: Round) -> None:
-        """Compare what a round expects with the rows, and views with their SELECTs."""
-        for name, rows in round.expect.items():
-            with self._errors_of("expect", name):
-                actual, key = self._rows(name)
-                expected = typed(rows, actual.schema, operations=False)
-            self._compare(name, "rows", [row for _, row in expected], actual, key)
-        for name, rows in round.expect_changes.items():
-            with self._errors_of("expect_changes", name):
-                after, key = self._rows(name)
-                expected = typed(rows, after.schema)
-            kind = operation_key(after.schema.names)
-            made = changes(self._before[name], after, key)
-            made = made.rename_columns([kind, *after.schema.names])
-            if all(KINDS[operation] != "-U" for operation, _ in expected):
-                made = made.filter(pc.not_equal(made.column(0), "-U"))
-            named = [{kind: KINDS[operation], **row} for operation, row in expected]
-            self._compare(name, "changes", named, made, (kind, *key))
-        for view in self._pipeline.views:
-            spec, offset = view.spec, view.progress.last_offset
-            if self._compared.get(spec.query_id) == offset:
-                continue
-            self._compared[spec.query_id] = offset
-            found = Comparison(None, spec, "", offset, spec.query_id).audit().differences
-            own = [each.actual for each in found if each.actual]
-            recomputed = [each.expected for each in found if each.expected]
-            actual = pa.Table.from_pylist(own, spec.target.open().arrow_schema)
-            self._compare(spec.target.identifier, _RECOMPUTED, recomputed, actual, spec.plan.key)
+    def _compare(self, what: str, rows: Rows, actual: pa.Table, operation: str = "") -> None:
+        """Compare rows in the columns that expected ones have; all columns if there are none."""
+        shown = actual.select([name for name in actual.column_names if name != HIDDEN_KEY])
+        expected = typed(rows, shown.schema, what, operation)
+        named = set(chain.from_iterable(expected)) or {*shown.column_names}
+        columns = [name for name in shown.column_names if name in named]
+        self._note(what, expected, shown.select(columns))
 
-    def _compare(
-        self, name: str, what: str, rows: Sequence[Row], actual: pa.Table, key: Sequence[str]
-    ) -> None:
-        named = set(chain.from_iterable(rows)) or {*actual.column_names} - {HIDDEN_KEY}
-        schema = pa.schema(field for field in actual.schema if field.name in named)
-        pairs = unequal(rows, actual.select(schema.names).to_pylist(), key)
-        if pairs:
-            head = f"{name}: {what} after round {self._round} (- expected, + actual)"
-            self.problems += [head, *(f"  {line}" for line in drawn(pairs, schema))]
+    def _note(self, what: str, expected: Sequence[Row], actual: pa.Table) -> None:
+        lines = [f"  {line}" for line in differences(expected, actual)]
+        if lines:
+            self.problems += [f"{what} (- expected, + actual)", *lines]
 
 
-def _changes(
-    table: TableInfo, given: Sequence[tuple[str, Row]], present: Sequence[Row]
-) -> Iterator[tuple[str, Row]]:
-    """The changes that given rows make to the present ones, as row kinds and rows.
+def _given(table: Table, rows: Rows, where: str) -> Iterator[Row]:
+    """The rows that change a table as given rows say, with their row kinds.
 
     A row replaces the one with its key; `update` only in the columns that it has, and `delete`
     needs only the key. Other columns that it does not have are NULL.
     """
-    key, merges = table.primary_key, table.options.get("merge-engine") in MERGING_ENGINES
-    rows = {tuple(row[name] for name in key): row for row in present if key and not merges}
-    for number, (operation, values) in enumerate(given, 1):
-        row = {column.name: values.get(column.name) for column in table.columns}
-        kind, at = KINDS[operation], tuple(row[name] for name in key)
-        old = rows.pop(at, None)
-        if kind != "+I" and not key:
-            raise OptionError(f"row {number}: without a PRIMARY KEY, a table gets inserts only")
-        if operation in ("update", "delete", "-D") and old is None and not merges:
-            named = ", ".join(f"{n} = {'NULL' if row[n] is None else row[n]}" for n in key)
-            raise OptionError(f"row {number}: there is no row with this key, {named}")
-        if operation == "update" and old is not None:
-            row = {**old, **values}
-        if kind in ("-D", "-U"):
-            yield kind, old or row
-            continue
-        if old is not None:
-            yield "-U", old
-        for column in table.columns:
-            if not column.nullable and row[column.name] is None:
-                what = f"column '{column.name}' is {column.type} NOT NULL, but null or missing"
-                raise OptionError(f"row {number}: {what}")
-        yield kind if merges else "+I" if old is None else "+U", row
-        if key and not merges:
-            rows[at] = row
+    schema, key = table.arrow_schema, table.primary_key
+    operation, merges = operation_key(schema), table.options.get("merge-engine") in MERGING_ENGINES
+    with_kind = schema.append(pa.field(operation, pa.string()))
+    present = [] if merges else table.rows().to_pylist()
+    found = {tuple(row[name] for name in key): row for row in present}
+    for number, values in enumerate(typed(rows, with_kind, where, operation), 1):
+        kind, at = values.pop(operation), tuple(values.get(name) for name in key)
+        old = found.pop(at, None)
+        if kind != "+I" and old is None and not (key and merges):
+            which = ", ".join(f"{name} = {values.get(name)}" for name in key)
+            problem = (
+                f"there is no row with {which}" if key else "without a key, it gets inserts only"
+            )
+            raise OptionError(f"{where}: row {number}: {problem}")
+        row = dict.fromkeys(schema.names) | (old if old and kind != "+I" else {}) | values
+        if kind in ("+I", "+U") and not merges:
+            found[at] = row
+        yield {**row, ROW_KIND: kind}

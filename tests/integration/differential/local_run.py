@@ -25,7 +25,7 @@ from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
 from streamhouse.runtime.streaming.spark_data_source import STOPPED, JobReader
 from streamhouse.runtime.streaming.tasks.worker_resources import close_resources
 from streamhouse.source import Offset
-from streamhouse.testing.local_pipeline import LocalFrame
+from streamhouse.testing.local_batches import LocalFrame
 
 _IDLE_S = 0.05
 

@@ -1,18 +1,12 @@
 """`streamhouse init`: writes a small project that runs at once."""
 
-from importlib.resources import files
+import shutil
 from pathlib import Path
 
 from streamhouse.cli.flags import with_flags
 from streamhouse.errors import OptionError
 
-_FILES = {
-    "README.md": "README.md",
-    "shop.sql": "shop.sql",
-    "test_revenue.yml": "tests/test_revenue.yml",
-    "workflow.yml": ".github/workflows/test.yml",
-}
-"""The files of `cli/project`, and their places in the new project."""
+_PROJECT = Path(__file__).parents[2] / "project"
 
 
 @with_flags("init")
@@ -21,13 +15,10 @@ def init(folder: Path) -> None:
 
     Creates the folder. Leaves files that exist as they are, and then writes none.
     """
-    there = [place for place in _FILES.values() if (folder / place).exists()]
-    if there:
-        raise OptionError(f"{folder / there[0]} exists; give the name of another folder")
-    for name, place in _FILES.items():
-        path = folder / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(files("streamhouse.cli").joinpath("project", name).read_text("utf-8"))
+    for file in (path for path in _PROJECT.rglob("*") if path.is_file()):
+        if (place := folder / file.relative_to(_PROJECT)).exists():
+            raise OptionError(f"{place} exists; give the name of another folder")
+    shutil.copytree(_PROJECT, folder, dirs_exist_ok=True)
     print(
         f"{folder} has a project; try\n"
         f"  cd {folder}\n"
