@@ -31,7 +31,7 @@ class CasesFile(pytest.File):
 
     def collect(self) -> Iterator[CaseItem]:
         from streamhouse.errors import StreamhouseError
-        from streamhouse.testing.tested_script import cases_of
+        from streamhouse.testing.run import cases_of
 
         try:
             for name, run in cases_of(self.path):

@@ -1,24 +1,18 @@
 """Runs a script on given rows, in rounds, without Spark and servers, and compares its tables."""
 
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
-from pathlib import Path
-from types import MappingProxyType
-from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.operators.planning.view_plan import ViewPlan
-from streamhouse.options import hide_secrets
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
@@ -28,7 +22,6 @@ from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.procedures import is_sync
 from streamhouse.runtime.run_output import RunOutput
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
-from streamhouse.runtime.script_text import parse_scripts, read_scripts
 from streamhouse.runtime.state.batch_logs import FIXED_MS
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.streaming.query import JobQuery
@@ -42,69 +35,13 @@ from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.text import ticked
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
-from streamhouse.testing.cases import Case, Round, Row, Rows, operation_key, read_cases, typed
+from streamhouse.testing.cases import Case, Round, Row, Rows, operation_key, typed
 from streamhouse.testing.local_batches import begin, in_order, run_batches
 from streamhouse.testing.row_diff import differences
 from streamhouse.testing.stand_ins import TestedSession, without_compaction
-from streamhouse.work_folder import work_folder
 
-Result: TypeAlias = Literal["passed", "failed", "error"]
 _STEP = timedelta(seconds=10)
 _START = syntax.TextPosition(1, 1)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a case has ended: `failed` if rows differ, `error` if it could not run to its end.
-
-    `problems` are lines of text: for each table that differs what is expected, and the error.
-    """
-
-    name: str
-    result: Result
-    seconds: float
-    problems: Sequence[str] = ()
-
-
-def cases_of(
-    path: Path,
-    scripts: Sequence[str] = (),
-    variables: Mapping[str, str] = MappingProxyType({}),
-) -> list[tuple[str, Callable[[], Outcome]]]:
-    """The names of the cases of a file, each with what runs it; an error is in its outcome.
-
-    `scripts` are the files of the script, by default those that the file names; `variables` are
-    values for `${NAME}` in them, beside those of the file. Raises `StreamhouseError` if the file or
-    its script cannot be read or parsed.
-
-    >>> [run().result for name, run in cases_of(Path("tests/revenue.yml"))]
-    ['passed', 'passed']
-    """
-    file = read_cases(path)
-    names = list(scripts) or [str(path.parent / name) for name in file.script]
-    if not names:
-        raise OptionError(f"{path}: 'script' is missing; name the SQL script that it tests")
-    texts = read_scripts(names, {**file.variables, **variables})
-    try:
-        statements, files = parse_scripts(names, texts, connects=False)
-    except StreamhouseError as error:
-        raise error.within(names[0]) if len(names) == 1 else error from None
-    files = files or names * len(statements)
-    return [(case.name, partial(_run, case, statements, files)) for case in file.tests]
-
-
-def _run(case: Case, statements: Sequence[syntax.Statement], files: Sequence[str]) -> Outcome:
-    began, error = time.monotonic(), list[str]()
-    with work_folder("streamhouse-test-") as folder:
-        script = TestedScript(case, folder)
-        try:
-            # The time of the rounds is of this context only.
-            copy_context().run(script.run, statements, files)
-        except StreamhouseError as raised:
-            error = hide_secrets(f"error: {raised}").splitlines()
-    problems = [*script.problems, *error]
-    result: Result = "error" if error else "failed" if problems else "passed"
-    return Outcome(case.name, result, time.monotonic() - began, problems)
 
 
 class TestedScript(ScriptRunner):
@@ -124,6 +61,7 @@ class TestedScript(ScriptRunner):
         self._left = dict(self._rounds[0].given)
         """The rows of the first round that have not arrived yet."""
         self._time = self._rounds[0].now or datetime.now(UTC)
+        self._round = 0
         self._begun: list[JobQuery] = []
         self.problems: list[str] = []
         """Lines that say which rows differ from the expected ones."""
@@ -174,15 +112,16 @@ class TestedScript(ScriptRunner):
 
     def _run_continuous(self) -> None:
         self._settle()
-        for number, each in enumerate(self._rounds, 1):
+        for each in self._rounds:
+            self._round += 1
             try:
-                self._run_round(each, number)
+                self._run_round(each)
             except StreamhouseError as error:
-                raise error.within(f"round {number}") from None
+                raise error.within(f"round {self._round}") from None
 
-    def _run_round(self, each: Round, number: int) -> None:
+    def _run_round(self, each: Round) -> None:
         given, before = self._left, dict[str, pa.Table]()
-        if number > 1:
+        if self._round > 1:
             self._time = each.now or self._time + _STEP
             given = each.given
             before = {name: self._rows(name)[0] for name in each.expect_changes}
@@ -190,7 +129,7 @@ class TestedScript(ScriptRunner):
             self._give(name, rows)
         self._settle()
         for name, rows in each.expect.items():
-            self._compare(f"{name}: rows after round {number}", rows, self._rows(name)[0])
+            self._compare(f"expect {name}", rows, self._rows(name)[0])
         for name, rows in each.expect_changes.items():
             after, key = self._rows(name)
             with closing(Differ()) as differ:
@@ -200,14 +139,14 @@ class TestedScript(ScriptRunner):
             if all(row.get(operation) != "-U" for row in rows):
                 made = made.filter(pc.not_equal(made.column(ROW_KIND), "-U"))
             made = made.rename_columns([operation, *after.schema.names])
-            self._compare(f"{name}: changes of round {number}", rows, made, operation)
+            self._compare(f"expect_changes {name}", rows, made, operation)
         for view in self._views:
-            spec, name = view.spec, view.spec.target.identifier
-            audit = Comparison(spec, view.progress.last_offset, spec.query_id).audit()
-            recomputed = [each.expected for each in audit.differences if each.expected]
-            own = [each.actual for each in audit.differences if each.actual]
-            what = f"{name}: recomputed after round {number}, and refreshed from changes"
-            self._note(what, recomputed, pa.Table.from_pylist(own, spec.target.open().arrow_schema))
+            spec, offset = view.spec, view.progress.last_offset
+            found = Comparison(spec, offset, spec.query_id).audit().differences
+            recomputed = [each.expected for each in found if each.expected]
+            refreshed = [each.actual for each in found if each.actual]
+            rows = pa.Table.from_pylist(refreshed, spec.target.open().arrow_schema)
+            self._note(f"{spec.target.identifier}, computed from all rows", recomputed, rows)
 
     def _settle(self) -> None:
         """Let the queries read what has arrived, at the time of the round, until nothing is left.
@@ -261,18 +200,18 @@ class TestedScript(ScriptRunner):
         messages = writer.write_all(changes.to_batches(), 0)
         TableCommitter(address.warehouse, address.identifier, user).commit(0, messages)
 
-    def _compare(self, what: str, rows: Rows, actual: pa.Table, operation: str = "") -> None:
+    def _compare(self, where: str, rows: Rows, actual: pa.Table, operation: str = "") -> None:
         """Compare rows in the columns that expected ones have; all columns if there are none."""
         shown = actual.select([name for name in actual.column_names if name != HIDDEN_KEY])
-        expected = typed(rows, shown.schema, what, operation)
+        expected = typed(rows, shown.schema, where, operation)
         named = set(chain.from_iterable(expected)) or {*shown.column_names}
         columns = [name for name in shown.column_names if name in named]
-        self._note(what, expected, shown.select(columns))
+        self._note(where, expected, shown.select(columns))
 
     def _note(self, what: str, expected: Sequence[Row], actual: pa.Table) -> None:
         lines = [f"  {line}" for line in differences(expected, actual)]
         if lines:
-            self.problems += [f"{what} (- expected, + actual)", *lines]
+            self.problems += [f"round {self._round}: {what} (- expected, + actual)", *lines]
 
 
 def _given(table: Table, rows: Rows, where: str) -> Iterator[Row]:

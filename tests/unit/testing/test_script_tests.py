@@ -20,7 +20,7 @@ from streamhouse.operators.trees.incremental import SourceChange
 from streamhouse.runtime.state.batch_logs import FIXED_MS
 from streamhouse.runtime.views import incremental
 from streamhouse.runtime.views.net_change import net_change
-from streamhouse.testing.tested_script import Outcome, cases_of
+from streamhouse.testing.run import Outcome, run_tests
 
 SHOP = """
 CREATE TEMPORARY TABLE orders (id BIGINT, customer_id INT, price DECIMAL(10, 2)) WITH (
@@ -122,7 +122,7 @@ tests:
 def outcomes(folder: Path, script: str, tests: str) -> list[Outcome]:
     (folder / "script.sql").write_text(script)
     (folder / "test_script.yml").write_text(f"script: script.sql\n{tests}")
-    return [run() for _, run in cases_of(folder / "test_script.yml")]
+    return list(run_tests(folder / "test_script.yml"))
 
 
 def problems(folder: Path, script: str, tests: str) -> str:
@@ -179,7 +179,9 @@ def test_rounds_as_a_model_computes_them(tmp_path: Path, seed: int) -> None:
     other = next((r["expect"]["revenue"] for r in rounds if r["expect"]["revenue"]), None)
     if other is not None:
         other[0]["orders"] += 1
-        assert "revenue: rows after round" in problems(tmp_path, SHOP, case(rounds=_texts(rounds)))
+        assert "expect revenue (- expected, + actual)" in problems(
+            tmp_path, SHOP, case(rounds=_texts(rounds))
+        )
 
 
 def _texts(value: Any) -> Any:
@@ -199,7 +201,7 @@ def test_differing_rows_are_drawn(tmp_path: Path) -> None:
     ]
     found = problems(tmp_path, SHOP, case(given=given, expect={"revenue": expected}))
     assert found.splitlines() == [
-        "revenue: rows after round 1 (- expected, + actual)",
+        "round 1: expect revenue (- expected, + actual)",
         '  - {country: "A", orders: 2, revenue: "1.50"}',
         "  ?                        ^",
         '  + {country: "A", orders: 1, revenue: "1.50"}',
@@ -233,7 +235,7 @@ def test_rows_computed_from_changes_are_compared_with_recomputed_ones(
     monkeypatch.setattr(incremental, "net_change", lossy)
     given = {"orders": ORDERS, "customers": CUSTOMERS}
     found = problems(tmp_path, SHOP, case(given=given))
-    assert "default.revenue: recomputed after round 1, and refreshed from changes" in found
+    assert "round 1: default.revenue, computed from all rows (- expected, + actual)" in found
 
 
 @pytest.mark.parametrize(
@@ -350,7 +352,7 @@ def test_values_of_all_types_and_functions_in_a_catalog(tmp_path: Path) -> None:
     )
     assert problems(tmp_path, script, tests.format(rows, other)) == ""
     digit = problems(tmp_path, script, tests.format(rows, other.replace("5678}", "5679}")))
-    assert "copy: rows after round 1" in digit
+    assert "round 1: expect copy" in digit
 
 
 def test_rows_given_to_a_table_that_merges_are_merged(tmp_path: Path) -> None:
@@ -468,7 +470,7 @@ def test_the_command_prints_results_and_exits_with_them(tmp_path: Path) -> None:
     assert none.exit_code == 2 and "no test case has 'other' in its name" in none.stderr
     records = [json.loads(line) for line in run("--json").stdout.splitlines()]
     assert [record["result"] for record in records] == ["passed", "failed"]
-    assert records[1]["problems"][0].startswith("revenue: rows after round 1")
+    assert records[1]["problems"][0].startswith("round 1: expect revenue")
     file.write_text("tests: [{name: a, given: {nothing: []}}]")
     assert run().exit_code == 2
 
@@ -484,5 +486,5 @@ def test_pytest_collects_cases(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run([*command, tmp_path], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "revenue: rows after round 1 (- expected, + actual)" in done.stdout
+    assert "round 1: expect revenue (- expected, + actual)" in done.stdout
     assert "test_script.yml::bad" in done.stdout and "1 failed, 1 passed" in done.stdout

@@ -30,7 +30,7 @@ def test(
 
     Exits with 0 if all cases pass, 1 if rows differ, and 2 if a file or a case cannot run.
     """
-    from streamhouse.testing.tested_script import cases_of
+    from streamhouse.testing.run import cases_of
 
     began, counts = time.monotonic(), Counter[str]()
     files = [name for name in file if name.endswith((".yml", ".yaml"))]
@@ -49,7 +49,7 @@ def test(
                 for line in outcome.problems:
                     typer.secho(f"  {line}", fg=_COLOURS.get(line.strip()[:1]))
         if not counts:
-            wanted = f"has '{keyword}' in its name" if keyword else "is named: add a .yml file"
+            wanted = f"has '{keyword}' in its name" if keyword else "is named; add a .yml file"
             raise OptionError(f"no test case {wanted}")
     except StreamhouseError as error:
         report(error, verbose=False)
