@@ -2,10 +2,10 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Any, cast
 
 from pyspark.sql import DataFrame
@@ -14,17 +14,6 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.runtime.streaming.query import JobQuery
 from streamhouse.runtime.views.query import ViewQuery
 from streamhouse.source import Offset
-
-
-@dataclass(frozen=True)
-class LocalFrame:
-    """The results of a batch's tasks: as much of a DataFrame as commits need."""
-
-    run: Callable[[], list[Any]]
-
-    def collect(self) -> list[dict[str, Any]]:
-        """Run the tasks; returns their results as rows."""
-        return [row for batch in self.run() for row in batch.to_pylist()]
 
 
 def begin(query: JobQuery) -> None:
@@ -52,9 +41,13 @@ def _run_next(query: JobQuery) -> bool:
     if end == start:
         return False
     tasks = planner.tasks(start, end)
-    frame = LocalFrame(lambda: [result for each in tasks for result in task(job, each)])
+
+    def collect() -> list[dict[str, Any]]:
+        return [row for each in tasks for found in task(job, each) for row in found.to_pylist()]
+
     _log(query, "offsets", number, end)
-    query.run_batch(cast(DataFrame, frame), number)
+    # Commits only collect the results of the tasks.
+    query.run_batch(cast(DataFrame, SimpleNamespace(collect=collect)), number)
     _log(query, "commits", number, {})
     planner.committed(end)
     return True

@@ -25,9 +25,18 @@ from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
 from streamhouse.runtime.streaming.spark_data_source import STOPPED, JobReader
 from streamhouse.runtime.streaming.tasks.worker_resources import close_resources
 from streamhouse.source import Offset
-from streamhouse.testing.local_batches import LocalFrame
 
 _IDLE_S = 0.05
+
+
+class LocalFrame:
+    """The result of a batch's tasks, as much of a DataFrame as commits need."""
+
+    def __init__(self, run: Callable[[], list[pa.RecordBatch]]) -> None:
+        self.run = run
+
+    def collect(self) -> list[dict[str, Any]]:
+        return [row for batch in self.run() for row in batch.to_pylist()]
 
 
 def shuffled(batch: ShuffledBatch, frame: LocalFrame) -> LocalFrame:
