@@ -15,7 +15,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 Result = TypeVar("Result")
 
@@ -26,15 +26,15 @@ COMMIT_USER = "streamhouse-procedures"
 class Context:
     """One warehouse with its Java core, for one or more procedures; has to be closed.
 
-    `warehouse` is a folder or URI, catalog options, or a `Warehouse`. `spark` returns the session
-    when a procedure first needs one; by default the active session, or a new one. Runs on the
-    driver.
+    `warehouse` is a folder or URI, catalog options, or a `Warehouse`. `spark` returns Spark's
+    context when a procedure first needs it, by default that of the active session or of a new one.
+    Runs on the driver.
     """
 
     def __init__(
         self,
         warehouse: Warehouse | str | Mapping[str, str],
-        spark: Callable[[], SparkSession] | None = None,
+        spark: Callable[[], SparkContext] | None = None,
     ) -> None:
         self.warehouse = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
         self.sidecar = Sidecar(self.warehouse.options)
@@ -76,18 +76,18 @@ class Context:
 
     @property
     def has_spark(self) -> bool:
-        """Whether a session runs in this process already."""
-        if "pyspark.sql" not in sys.modules:
+        """Whether Spark runs in this process already."""
+        if "pyspark" not in sys.modules:
             return False
-        from pyspark.sql import SparkSession
+        from pyspark import SparkContext
 
-        return SparkSession.getActiveSession() is not None
+        return SparkContext._active_spark_context is not None
 
-    def spark(self) -> SparkSession:
-        """Spark's session, started if there is none."""
+    def spark(self) -> SparkContext:
+        """Spark, started if it does not run."""
         if self._spark is not None:
             return self._spark()
         from streamhouse.spark import active_session
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        return active_session()
+        return active_session().sparkContext

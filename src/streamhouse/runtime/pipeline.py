@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 from streamhouse.connectors.registry import connector
@@ -26,7 +25,7 @@ from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     from streamhouse.connectors.mysql_cdc.relay.relay import Relays
     from streamhouse.runtime.replacement.replacement import Replacement
@@ -49,7 +48,6 @@ _NICE = 5
 """How much the sidecar's `nice` value is raised where no query waits for compaction."""
 _CHECK_S = 0.125
 """How often one of the queries is checked for failure."""
-_STARTS_AT_ONCE = 2
 
 
 class Side(Protocol):
@@ -301,7 +299,7 @@ class Pipeline:
         found = {at.warehouse["warehouse"]: at.warehouse for at in addresses if at.warehouse}
         return list(found.values())
 
-    def _start_on(self, spark: SparkSession, warm: bool) -> None:
+    def _start_on(self, spark: SparkContext, warm: bool) -> None:
         pacing = Pacing(len(self._new) if warm else 1)
         for query in self._new:
             if query.tables:
@@ -310,11 +308,9 @@ class Pipeline:
             query.pacing, query.role = pacing, self._role(query)
             if not self._options.is_local:
                 query.use_cluster()
-        with ThreadPoolExecutor(_STARTS_AT_ONCE) as starts:
-            done = [starts.submit(query.start, spark) for query in self._new]
+        for query in self._new:
+            query.start(spark)
         self._running, self._new = [*self._running, *self._new], []
-        for start in done:
-            start.result()
 
     def _role(self, query: JobQuery) -> Role:
         """How the pauses of the query depend on other queries."""

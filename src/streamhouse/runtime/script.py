@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, UnsupportedSqlError
@@ -365,7 +365,7 @@ class ScriptRunner:
             lambda table: ".".join(session.full(tuple(table.split(".")))[-2:]),
         )
 
-    def _spark(self) -> SparkSession:
+    def _spark(self) -> SparkContext:
         """The session of a procedure that needs one, which is the script's own."""
         from streamhouse.runtime.spark.session import check_cluster, start_session
 

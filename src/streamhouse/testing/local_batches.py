@@ -1,19 +1,18 @@
 """Runs the batches of continuous queries in the calling thread, one by one, without Spark."""
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pkgutil import resolve_name
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
-from pyspark.sql import DataFrame
+from pyspark import RDD
 
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.runtime.streaming.query import JobQuery
+from streamhouse.runtime.streaming.spark_job import Record, records
 from streamhouse.runtime.views.query import ViewQuery
-from streamhouse.source import Offset
 
 
 def begin(query: JobQuery) -> None:
@@ -24,7 +23,7 @@ def begin(query: JobQuery) -> None:
 
 
 def run_batches(query: JobQuery) -> None:
-    """Run batches until there is nothing to read."""
+    """Plan, run and commit batches until there is nothing to read."""
     # A refresh may wait for inputs that change together (decision 356).
     while _run_next(query) or (
         isinstance(query, ViewQuery) and query.progress.caught_up_offset() is None
@@ -33,28 +32,24 @@ def run_batches(query: JobQuery) -> None:
 
 
 def _run_next(query: JobQuery) -> bool:
-    """Plan, run and commit the next batch, and log it as Spark does; False: there is none."""
+    """Plan, run and commit the next batch; False: there is none."""
     logs, job, planner = query.checkpoint.logs, query.spec, query.progress.planner
     assert planner is not None
-    start, number, task = logs.newest(), logs.last_logged() + 1, resolve_name(job.task)
+    start, task = logs.newest(), resolve_name(job.task)
     end = planner.latest_offset(start, job.max_rows)
     if end == start:
         return False
+    logs.plan(end)
     tasks = planner.tasks(start, end)
 
-    def collect() -> list[dict[str, Any]]:
-        return [row for each in tasks for found in task(job, each) for row in found.to_pylist()]
+    def collect() -> list[Record]:
+        return [record for each in tasks for record in records(task(job, each))]
 
-    _log(query, "offsets", number, end)
-    # Commits only collect the results of the tasks.
-    query.run_batch(cast(DataFrame, SimpleNamespace(collect=collect)), number)
-    _log(query, "commits", number, {})
+    # Commits only collect what the tasks return.
+    query.run_batch(cast("RDD[Record]", SimpleNamespace(collect=collect)))
+    logs.commit()
     planner.committed(end)
     return True
-
-
-def _log(query: JobQuery, log: str, number: int, entry: Offset) -> None:
-    (query.checkpoint_path / log / str(number)).write_text(f"v1\n{{}}\n{json.dumps(entry)}")
 
 
 def in_order(queries: Sequence[JobQuery]) -> Iterable[JobQuery]:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
 from streamhouse.errors import ConnectError, OptionError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.spark.session import check_cluster, end_session, start_session
 from streamhouse.runtime.spark.settings import SparkOptions
+from streamhouse.spark import prepare
 from streamhouse.thrift.catalog import ServedCatalog
 from streamhouse.thrift.source import make_discoverable
 from streamhouse.work_folder import work_folder
@@ -86,8 +88,10 @@ class ThriftServer:
         settings |= {**overrides, **_FIXED_SETTINGS, _CLASS_PATH: os.pathsep.join(paths)}
         try:
             options = SparkOptions(master, settings, verbose)
-            spark = start_session("streamhouse-thrift", options)
-            check_cluster(spark, options, [warehouse.options], notice)
+            context = start_session("streamhouse-thrift", options)
+            spark = SparkSession(context)
+            prepare(spark)
+            check_cluster(context, options, [warehouse.options], notice)
             self._catalog = ServedCatalog(spark, warehouse, notice)
             self._catalog.refresh()
             install(spark, password, classes)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from streamhouse.cli.flags import spark_options
@@ -190,9 +189,8 @@ def test_why_executors_end_at_once() -> None:
 
 
 def _problem(packages: Mapping[str, str], *probes: tuple[Mapping[str, str], str, str]) -> object:
-    empty = pa.record_batch([pa.array([1])], names=["id"])
-    (batch,) = executors._Probe(probes, packages)(iter([empty]))
-    return batch.column(0)[0].as_py()
+    (problem,) = executors._Probe(probes, packages)([1])
+    return problem
 
 
 def test_an_executor_names_what_it_lacks(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_protocol import (
@@ -35,7 +34,7 @@ def sent(files: RowFiles | None) -> list[dict[str, Any]]:
 
 
 def check_received(records: list[dict[str, Any]]) -> None:
-    assert [(record["table"], message_of(Row(**record))) for record in records] == MESSAGES
+    assert [(record["table"], message_of(record)) for record in records] == MESSAGES
 
 
 def test_large_rows_are_a_file_until_they_are_taken(tmp_path: Path) -> None:
@@ -47,7 +46,7 @@ def test_large_rows_are_a_file_until_they_are_taken(tmp_path: Path) -> None:
 
 
 def test_rows_stay_readable_after_their_file_is_deleted(tmp_path: Path) -> None:
-    rows = message_of(Row(**sent(RowFiles.at(tmp_path))[2]))
+    rows = message_of(sent(RowFiles.at(tmp_path))[2])
     assert not list(tmp_path.iterdir()) and not isinstance(rows, bytes)
     assert rows.column("id").to_pylist() == list(range(LARGE_BYTES // 8))
 

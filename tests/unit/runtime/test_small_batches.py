@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import pickle
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.strategies.selection import BUCKET, Choice
@@ -18,8 +16,9 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.shuffle import blocks
-from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
+from streamhouse.runtime.streaming.shuffle.shuffle import run
 from streamhouse.runtime.streaming.tasks import worker_resources
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_protocol import RESULT
@@ -69,8 +68,7 @@ class Joined:
         self.spec = replace(spec, choices=(choice,), gathered=True)
         self.folder = path / "run"
         self.folder.mkdir()
-        (self.folder / SPEC).write_bytes(pickle.dumps(self.spec))
-        self.reader = JobReader(self.folder)
+        self.planner = BatchPlanner(self.spec, self.folder)
         self.commits = 0
 
     def address(self, name: str) -> TableAddress:
@@ -89,9 +87,8 @@ class Joined:
         self.write("clicks", pa.table({"id": pa.array(ids, pa.int32())}))
 
     def batch(self, start: Offset) -> tuple[Offset, list[SplitsInput]]:
-        end = self.reader.latestOffset(start, ReadAllAvailable())
-        tasks = self.reader.partitions(start, end)
-        return end, [one.task for one in tasks if isinstance(one, JobPartition)]
+        end = self.planner.latest_offset(start)
+        return end, self.planner.tasks(start, end)
 
 
 def people(*ids: int) -> pa.Table:
@@ -110,7 +107,7 @@ def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
     second, tasks = shop.batch(first)
     assert [task.shuffled for task in tasks] == [False]
     assert second["whole"]
-    (result,) = shop.reader.read(JobPartition(tasks[0]))
+    (result,) = run(shop.spec, tasks[0])
     assert result.schema == RESULT and result.column("task").null_count == result.num_rows
     rows = result.to_pylist()
     messages = [row["message"] for row in rows if row["message"] is not None]

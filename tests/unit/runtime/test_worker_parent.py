@@ -16,11 +16,7 @@ import pytest
 from tests.processes import await_end
 from tests.waiting import DEADLINE_S
 
-from streamhouse.runtime.spark.worker_python import (
-    WorkerParent,
-    driver_python_path,
-    worker_python,
-)
+from streamhouse.runtime.spark.worker_python import WorkerParent, worker_python
 from streamhouse.runtime.spark.worker_request import PARENT
 
 TOLD = """
@@ -105,30 +101,6 @@ def test_forks_run_concurrently(place: Path, parent: WorkerParent) -> None:
             waiting.terminate()
         await_end(pid)
     assert psutil.pid_exists(parent.pid)
-
-
-def test_another_python_on_the_driver_is_a_fork(place: Path, parent: WorkerParent) -> None:
-    """On a cluster, Spark starts planning with the executors' Python also on the driver."""
-    environment = {**os.environ, "GIVEN": "é", "PYTHONPATH": driver_python_path(str(place))}
-    for address, expected in ((parent.address, parent.pid), (None, os.getpid())):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "told"],
-            cwd=place,
-            env={**environment, **({} if address is None else {PARENT: address})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert report_of(process)["parent"] == expected
-
-
-def test_a_hidden_sitecustomize_runs(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("print('customized')")
-    given = {**os.environ, "PYTHONPATH": driver_python_path(str(tmp_path))}
-    command = [sys.executable, "-c", "print('started')"]
-    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (done.stdout, done.stderr) == ("customized\nstarted\n", "")
 
 
 def test_a_fork_that_is_killed_has_failed(place: Path, parent: WorkerParent) -> None:

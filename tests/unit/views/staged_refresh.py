@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.connectors.base import WrittenBatch
+from streamhouse.runtime.streaming.spark_job import records
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.staged.planning import STAGED, inputs_of, staged_tree
@@ -31,9 +32,9 @@ def staged_results(
     tasks += (inputs_of(spec, {}, end, count, level) for level in range(1, last + 1))
     results: list[pa.RecordBatch] = []
     for inputs in tasks:
-        received, results = results, []
+        received, results = list(records(results)), []
         for task in inputs:
-            own = [row for row in received if row.column("task")[0].as_py() == task.index]
+            own = [row for row in received if row["task"] == task.index]
             for _ in range(rng.choice((1, 1, 2))):
                 rng.shuffle(own)
                 made = list(run(spec, task, own))
@@ -50,9 +51,9 @@ def staged_refresh(spec: ViewSpec, rng: random.Random, count: int = 3) -> Counte
 
 def committed(spec: ViewSpec, rows: Sequence[pa.RecordBatch]) -> Counter[str]:
     """Commit what the tasks of a batch have written."""
-    records = [record for batch in rows for record in batch.to_pylist()]
-    messages = [record["message"] for record in records if record["table"] is not None]
-    reports = [json.loads(record["report"]) for record in records if record["table"] is None]
+    made = list(records(rows))
+    messages = [record["message"] for record in made if record["table"] is not None]
+    reports = [json.loads(record["report"]) for record in made if record["table"] is None]
     spec.open_sink().committer(spec.query_id).commit(
         lambda: WrittenBatch(0, messages), lambda: None
     )

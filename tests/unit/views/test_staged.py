@@ -15,6 +15,7 @@ from tests.unit.views.view_session import ViewSession, change
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.execute import execute
+from streamhouse.runtime.streaming.spark_job import records
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.staged.planning import STAGED, inputs_of, is_divisible, tasks_of
@@ -86,8 +87,9 @@ def test_one_task_computes_what_was_planned_if_a_snapshot_is_gone(spec: ViewSpec
 
 def test_rows_that_have_not_arrived_are_an_error(spec: ViewSpec) -> None:
     end = ViewPlanner(spec).latest_offset({})
-    sent = [row for task in ViewPlanner(spec).tasks({}, end)[:2] for row in run(spec, task)]
-    own = [row for row in sent if row.column("task")[0].as_py() == 0]
+    tasks = ViewPlanner(spec).tasks({}, end)[:2]
+    sent = [record for task in tasks for record in records(run(spec, task))]
+    own = [record for record in sent if record["task"] == 0]
     task = inputs_of(spec, {}, end, 3, 1)[0]
     with pytest.raises(StreamhouseError, match="rows of other tasks are missing"):
         list(run(spec, task, own))

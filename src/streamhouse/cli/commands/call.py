@@ -19,7 +19,7 @@ from streamhouse.cli.run_output import notice
 from streamhouse.errors import SqlError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     from streamhouse.runtime.spark.settings import SparkOptions
     from streamhouse.sql.syntax import Call
@@ -76,7 +76,7 @@ def parse_call(text: str) -> Call:
     raise SqlError("`call` takes exactly one procedure; `streamhouse run` runs scripts")
 
 
-def _spark(options: SparkOptions, warehouse: Mapping[str, str], at_end: ExitStack) -> SparkSession:
+def _spark(options: SparkOptions, warehouse: Mapping[str, str], at_end: ExitStack) -> SparkContext:
     """Start the Spark session that a procedure needs; it ends with the command."""
     from streamhouse.runtime.batch.progress_line import progress
     from streamhouse.runtime.spark.session import check_cluster, end_session, start_session

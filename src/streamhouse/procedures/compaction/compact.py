@@ -14,7 +14,6 @@ from streamhouse.paimon.java.bucket_compaction import commit, deserialised
 from streamhouse.procedures.arguments import names, parse_options, split_options
 from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
 from streamhouse.procedures.compaction.spark_job import (
-    RESULT,
     CompactionTask,
     balanced,
     collected,
@@ -185,14 +184,13 @@ class Compaction:
 
     def _job(self, payloads: Sequence[tuple[bytes, int]], weights: Sequence[int]) -> list[bytes]:
         spark = self._context.spark()
-        tasks = min(self._parallelism or int(spark.sparkContext.defaultParallelism), len(payloads))
-        assignment = balanced(weights, tasks)
-        data = [(place, *payload) for place, payload in zip(assignment, payloads, strict=True)]
-        frame = spark.createDataFrame(data, "task INT, payload BINARY, bucket INT")
+        tasks = min(self._parallelism or int(spark.defaultParallelism), len(payloads))
+        shares: list[list[tuple[bytes, int]]] = [[] for _ in range(tasks)]
+        for place, payload in zip(balanced(weights, tasks), payloads, strict=True):
+            shares[place].append(payload)
         work = replace(self._work, jar=send_jar(spark))
-        result = frame.repartitionById(tasks, "task").mapInArrow(work, RESULT)
-        title = f"compact {self._name}: {len(payloads)} groups"
-        return [bytes(row[0]) for row in collected(result, title, tasks)]
+        messages = spark.parallelize(shares, tasks).flatMap(work)
+        return collected(messages, f"compact {self._name}: {len(payloads)} groups", tasks)
 
     def _tasks(self, entries: Sequence[BucketEntry]) -> list[tuple[bytes, int]]:
         """The Java core's compaction tasks for small files in partitions of an append table."""

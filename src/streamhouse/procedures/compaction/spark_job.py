@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from streamhouse.paimon.java.bucket_compaction import compacted, serialised
 from streamhouse.paimon.java.jars import JAR_VARIABLE, paimon_jar
@@ -19,12 +17,11 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.procedures.context import COMMIT_USER
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import RDD, SparkContext
 
 
-def send_jar(spark: SparkSession) -> str | None:
+def send_jar(context: SparkContext) -> str | None:
     """Let Spark send the jar to executors on other hosts; returns its file name there."""
-    context = spark.sparkContext
     master = str(context.master)
     if master.startswith("local") and not master.startswith("local-cluster"):
         return None
@@ -42,7 +39,6 @@ def use_sent_jar(name: str | None) -> None:
     os.environ[JAR_VARIABLE] = SparkFiles.get(name)
 
 
-RESULT = "message BINARY"
 _NICE = 5
 _POLL_SECONDS = 0.2
 
@@ -69,21 +65,11 @@ class CompactionTask:
             self.table, lambda jvm, table: work(jvm, table, payloads), self.table_options
         )
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run as a task on an executor; its rows have the columns `payload` and `bucket`."""
-        payloads = [
-            (payload, bucket)
-            for batch in batches
-            for payload, bucket in zip(
-                batch.column("payload").to_pylist(), batch.column("bucket").to_pylist(), strict=True
-            )
-        ]
-        if not payloads:
-            return
+    def __call__(self, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
+        """Run as a task on an executor."""
         use_sent_jar(self.jar)
         with Sidecar(self.warehouse, nice=_NICE) as sidecar:
-            messages = self.run(sidecar, payloads)
-        yield pa.record_batch([pa.array(messages, pa.binary())], names=["message"])
+            return self.run(sidecar, payloads)
 
     def _buckets(self, jvm: Any, table: Any, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
         deserialize = jvm.org.apache.paimon.utils.SerializationUtils.deserializeBinaryRow
@@ -110,23 +96,23 @@ def balanced(weights: Sequence[int], tasks: int) -> list[int]:
     return assignment
 
 
-def collected(frame: DataFrame, title: str, tasks: int) -> list[Any]:
-    """All rows of a job's result; a terminal shows how many of its tasks are done."""
+def collected(result: RDD[bytes], title: str, tasks: int) -> list[bytes]:
+    """What the tasks of a job return; a terminal shows how many of its tasks are done."""
     if not sys.stderr.isatty():
-        return list(frame.collect())
-    return _watched(frame, title, tasks)
+        return result.collect()
+    return _watched(result, title, tasks)
 
 
-def _watched(frame: DataFrame, title: str, tasks: int) -> list[Any]:
+def _watched(result: RDD[bytes], title: str, tasks: int) -> list[bytes]:
     from rich.console import Console
     from rich.progress import Progress
 
-    context = frame.sparkSession.sparkContext
+    context = result.context
     group = f"streamhouse-{uuid.uuid4()}"
 
-    def collect() -> list[Any]:
+    def collect() -> list[bytes]:
         context.setJobGroup(group, title)
-        return list(frame.collect())
+        return result.collect()
 
     with (
         ThreadPoolExecutor(1) as pool,

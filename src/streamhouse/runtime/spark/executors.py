@@ -13,10 +13,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType, StructType
+from pyspark import SparkContext
 
 from streamhouse.errors import ClusterError
 from streamhouse.paimon.storage.files import files_of
@@ -27,7 +25,6 @@ NOTICE_AFTER_S = 8.0
 """After this time without an executor, a notice names the reason, if it is known."""
 MOST_S = 600.0
 """How long a cluster may take to start an executor, such as a container with a large image."""
-_PROBLEM_TYPE = StructType().add("problem", StringType())
 _POLL_S = 0.1
 _WATCH_S = 2.0
 _WHY_NONE = (
@@ -48,7 +45,7 @@ Notice = Callable[[str], None]
 
 
 def wait_for_executors(
-    session: SparkSession, master: str, log: Log, notice: Notice, stopped: Callable[[], bool]
+    session: SparkContext, master: str, log: Log, notice: Notice, stopped: Callable[[], bool]
 ) -> None:
     """Wait until an executor has started; a notice after `NOTICE_AFTER_S` names the reason.
 
@@ -59,7 +56,7 @@ def wait_for_executors(
     while not executors(session):
         now = time.monotonic()
         reason = _start_failure(log())
-        if session.sparkContext._jsc.sc().isStopped() or (reason and now - began > NOTICE_AFTER_S):
+        if session._jsc.sc().isStopped() or (reason and now - began > NOTICE_AFTER_S):
             reason = reason or "the cluster ended the session"
             raise ClusterError(
                 f"no executor of {master} could start: {reason}; "
@@ -70,7 +67,7 @@ def wait_for_executors(
             raise ClusterError(f"{master} has started no executor for {now - began:.0f} s")
         if now - began > notice_after:
             notice_after *= 2
-            driver = session.sparkContext.getConf().get("spark.driver.host")
+            driver = session.getConf().get("spark.driver.host")
             reason = _WHY_NONE.format(driver=driver)
             notice(f"no executor of {master} runs after {now - began:.0f} s: {reason}; waiting")
         if stopped():
@@ -78,9 +75,9 @@ def wait_for_executors(
         time.sleep(_POLL_S)
 
 
-def executors(session: SparkSession) -> int:
+def executors(session: SparkContext) -> int:
     """How many executors run now."""
-    infos = session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    infos = session._jsc.sc().statusTracker().getExecutorInfos()
     # One of them is the driver.
     return len(infos) - 1
 
@@ -115,7 +112,7 @@ class ExecutorWatch:
 
 
 def check_executors(
-    session: SparkSession, warehouses: Iterable[Mapping[str, str]], log: Log, notice: Notice
+    session: SparkContext, warehouses: Iterable[Mapping[str, str]], log: Log, notice: Notice
 ) -> None:
     """Run a small job on the executors that checks Python, packages and the warehouses.
 
@@ -123,9 +120,9 @@ def check_executors(
     Spark's log, has the cause, after the first attempt of a task.
     """
     with _probes(warehouses) as probes, ThreadPoolExecutor(1) as thread:
-        slots = max(2, 2 * session.sparkContext.defaultParallelism)
-        frame = session.range(0, slots, numPartitions=slots)
-        job = thread.submit(frame.mapInArrow(_Probe(probes, _versions()), _PROBLEM_TYPE).collect)
+        slots = max(2, 2 * session.defaultParallelism)
+        tasks = session.parallelize(range(slots), slots)
+        job = thread.submit(tasks.mapPartitions(_Probe(probes, _versions())).collect)
         notice_at = time.monotonic() + NOTICE_AFTER_S
         try:
             while not wait([job], _POLL_S).done:
@@ -137,11 +134,11 @@ def check_executors(
                     notice("the first tasks on executors take long; waiting")
             rows = job.result()
         except ClusterError:
-            session.sparkContext.cancelAllJobs()
+            session.cancelAllJobs()
             raise
         except Exception as error:
             raise ClusterError(explained(str(error))) from error
-    problems = sorted({row[0] for row in rows if row[0]})
+    problems = sorted({problem for problem in rows if problem})
     if problems:
         raise ClusterError(problems[0])
 
@@ -168,19 +165,15 @@ def explained(text: str) -> str:
 
 
 class _Probe:
-    """The task of the check; yields what this executor lacks, or null."""
+    """The task of the check; yields what this executor lacks, or None."""
 
     def __init__(
         self, probes: Sequence[tuple[Mapping[str, str], str, str]], packages: Mapping[str, str]
     ) -> None:
         self._probes, self._packages = probes, packages
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        for _ in batches:
-            pass
-        yield pa.record_batch([pa.array([self._problem()], pa.string())], names=["problem"])
+    def __call__(self, numbers: Iterable[int]) -> Iterable[str | None]:
+        return [self._problem()]
 
     def _problem(self) -> str | None:
         host = socket.gethostname()

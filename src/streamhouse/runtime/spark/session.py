@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession
 
 from streamhouse.background import in_background
 from streamhouse.errors import StreamhouseError
@@ -35,28 +33,27 @@ from streamhouse.runtime.spark.settings import (
     socket_settings,
     with_attempts,
 )
-from streamhouse.runtime.spark.worker_python import WorkerParent, driver_python_path, worker_python
+from streamhouse.runtime.spark.worker_python import WorkerParent, worker_python
 from streamhouse.runtime.spark.worker_request import PARENT
-from streamhouse.runtime.streaming.spark_data_source import FORMAT, JobDataSource
-from streamhouse.spark import loopback, prepare, register_source
+from streamhouse.spark import loopback
 
 DEFAULTS = SparkOptions()
 _DRIVER_JAVA = "spark.driver.extraJavaOptions"
 _CLIENT_LOG = "org.apache.spark.deploy.client"
 _END_SECONDS = 10.0
 _SWITCH_S = 0.0005
-_own_session: SparkSession | None = None
+_own_session: SparkContext | None = None
 """The session that this module started itself; None if the active session is another's."""
 _parent: WorkerParent | None = None
 """The parent from which the Python workers of this module's JVM are forked."""
-_starting: tuple[Future[SparkSession], threading.Event] | None = None
+_starting: tuple[Future[SparkContext], threading.Event] | None = None
 """The session that `begin_session` is starting, until `start_session` takes it; its event cancels
 it."""
 _checked: set[tuple[str, str]] = set()
 """The applications and warehouses that `check_cluster` has checked."""
 
 
-def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
+def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkContext:
     """A session; shows Spark's own output only if `options.verbose`.
 
     Local tasks have `TASK_ATTEMPTS` attempts, unless the master sets a number. Uses the session
@@ -70,7 +67,7 @@ def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
     if starting is not None:
         return starting[0].result()
     own = _own_session
-    if own is not None and own.sparkContext is SparkContext._active_spark_context:
+    if own is not None and own is SparkContext._active_spark_context:
         # It is set up; each call into the JVM that would check this takes milliseconds.
         return own
     return _start(name, options)
@@ -88,7 +85,7 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     _starting = in_background(start, "streamhouse-spark"), cancelled
 
 
-def _start_beside(name: str, options: SparkOptions, cancelled: Callable[[], bool]) -> SparkSession:
+def _start_beside(name: str, options: SparkOptions, cancelled: Callable[[], bool]) -> SparkContext:
     interval = sys.getswitchinterval()
     # Each of hundreds of py4j calls waits for the GIL, held by a thread that imports modules.
     sys.setswitchinterval(_SWITCH_S)
@@ -100,14 +97,12 @@ def _start_beside(name: str, options: SparkOptions, cancelled: Callable[[], bool
 
 def _start(
     name: str, options: SparkOptions, cancelled: Callable[[], bool] = lambda: False
-) -> SparkSession:
+) -> SparkContext:
     """Start a session, unless it is `cancelled` meanwhile."""
     global _own_session
     check_master(options.master, options.settings)
     local, given = options.is_local, options.settings
-    python = worker_python() if local else executor_python(given)
-    os.environ["PYSPARK_PYTHON"] = python
-    os.environ["PYSPARK_DRIVER_PYTHON"] = python if local else sys.executable
+    os.environ["PYSPARK_PYTHON"] = worker_python() if local else executor_python(given)
     defaults = SETTINGS if local else defaults_for_cluster({**SETTINGS, **EXECUTORS})
     conf = SparkConf().setMaster(with_attempts(options.master)).setAppName(name)
     conf.setAll(list({**defaults, **loopback(options.master), **given}.items()))
@@ -118,29 +113,22 @@ def _start(
     if is_own:
         if local:
             conf.setAll(list(socket_settings().items()))
-        gateway = _gateway(conf, options.verbose, cancelled)
+        gateway = _gateway(conf, options, cancelled)
         if cancelled():
             _end_jvm(gateway)
             raise StreamhouseError("Spark is no longer needed")
-        SparkContext(conf=conf, gateway=gateway)
-    session: SparkSession = SparkSession.builder.getOrCreate()
-    if is_own:
-        _own_session = session
-    session.sparkContext.setLogLevel("WARN")
+        _own_session = SparkContext(conf=conf, gateway=gateway)
+    session = SparkContext.getOrCreate()
+    session.setLogLevel("WARN")
     if not local:
         _log_executors(session)
-    prepare(session)
-    register_source(session, JobDataSource)
-    # Started once here, since several threads start queries, and each would start it.
-    callbacks: Callable[..., Any] = ensure_callback_server_started
-    callbacks(SparkContext._gateway)
     if local and is_own:
         in_background(partial(_warm_up, session), "streamhouse-warm")
     return session
 
 
 def check_cluster(
-    session: SparkSession,
+    session: SparkContext,
     options: SparkOptions,
     warehouses: Iterable[Mapping[str, str]],
     notice: Callable[[str], None],
@@ -153,7 +141,7 @@ def check_cluster(
     """
     if options.is_local:
         return
-    context = session.sparkContext.applicationId
+    context = session.applicationId
     new = [
         warehouse for warehouse in warehouses if (context, warehouse["warehouse"]) not in _checked
     ]
@@ -166,25 +154,26 @@ def check_cluster(
 
 
 def executor_watch(
-    session: SparkSession, options: SparkOptions, notice: Callable[[str], None]
+    session: SparkContext, options: SparkOptions, notice: Callable[[str], None]
 ) -> ExecutorWatch | None:
     """A watch of whether a cluster has executors; None for a local master."""
     return None if options.is_local else ExecutorWatch(lambda: executors(session), notice)
 
 
-def _log_executors(session: SparkSession) -> None:
+def _log_executors(session: SparkContext) -> None:
     """Let Spark log why executors of a standalone cluster end before they have registered."""
-    jvm: Any = session.sparkContext._jvm
+    jvm: Any = session._jvm
     log4j = jvm.org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel(_CLIENT_LOG, log4j.Level.INFO)
 
 
-def _warm_up(session: SparkSession) -> None:
+def _warm_up(session: SparkContext) -> None:
     """Run an empty job that starts Python processes and loads classes while queries are planned.
 
     The session may end meanwhile; queries report other errors.
     """
-    session.read.format(FORMAT).load().collect()
+    tasks = session.defaultParallelism
+    session.parallelize(range(tasks), tasks).mapPartitions(list).collect()
 
 
 def end_session() -> None:
@@ -198,7 +187,7 @@ def end_session() -> None:
         starting[1].set()
         wait(starting[:1])
     session, _own_session = _own_session, None
-    if session is None or session.sparkContext is not SparkContext._active_spark_context:
+    if session is None or session is not SparkContext._active_spark_context:
         return
     if jvm_has_exited(0.0):
         _end_parent()
@@ -217,35 +206,33 @@ def _end_jvm(gateway: Any) -> None:
     _end_parent()
 
 
-def _gateway(conf: SparkConf, verbose: bool, cancelled: Callable[[], bool]) -> Any:
+def _gateway(conf: SparkConf, options: SparkOptions, cancelled: Callable[[], bool]) -> Any:
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     check_java()
-    settings, environment = dict(conf.getAll()), _environment()
+    settings, environment = dict(conf.getAll()), _environment(options.is_local)
     try:
-        stderr = None if verbose else OUTPUT.open()
+        stderr = None if options.verbose else OUTPUT.open()
         return spark_jvm.launch(settings, environment, stderr, cancelled)
     except (spark_jvm.JavaExited, OSError) as error:
         _end_parent()
-        lines = [] if verbose else OUTPUT.tail().strip().splitlines()
+        lines = [] if options.verbose else OUTPUT.tail().strip().splitlines()
         reason = lines[0] if lines else str(error) or "Java has ended"
         raise StreamhouseError(f"Spark did not start: {reason}") from error
 
 
-def _environment() -> dict[str, str]:
-    """The environment of Spark's JVM; starts the parent of the Python processes on this machine."""
+def _environment(local: bool) -> dict[str, str]:
+    """The environment of Spark's JVM; starts the parent of its Python processes, if it has any."""
     global _parent
     _end_parent()
     given = {**os.environ}
     given.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
     given.pop(PARENT, None)
-    # Without the parent, workers only start more slowly.
-    with contextlib.suppress(OSError):
-        _parent = WorkerParent()
-        given[PARENT] = _parent.address
-        if given["PYSPARK_DRIVER_PYTHON"] == sys.executable:
-            # No script requests the forks.
-            given["PYTHONPATH"] = driver_python_path(given.get("PYTHONPATH"))
+    if local:
+        # Without the parent, workers only start more slowly.
+        with contextlib.suppress(OSError):
+            _parent = WorkerParent()
+            given[PARENT] = _parent.address
     return given
 
 

@@ -1,10 +1,9 @@
-"""The process from which Spark's Python processes are forked, with their libraries imported.
+"""The process from which Spark's Python workers are forked, with their libraries imported.
 
-Spark starts a Python process for each query, for its tasks and for each kind of planning. Each
-would import PySpark and our libraries again, which takes more than half a second of processor time.
-This process imports them once. `python -m streamhouse.runtime.spark.worker_parent LISTENER` serves
-`worker_request` at an inherited socket, until its standard input ends, which it does however the
-driver ends.
+Spark starts them with the first tasks. This process imports the libraries before, while Spark's JVM
+starts, which takes a second of processor time. `python -m
+streamhouse.runtime.spark.worker_parent LISTENER` serves `worker_request` at an inherited socket,
+until its standard input ends, which it does however the driver ends.
 """
 
 import atexit
@@ -45,11 +44,7 @@ TASK_LIBRARIES = (
 _LIBRARIES = (
     *TASK_LIBRARIES,
     "pyspark.daemon",
-    "pyspark.sql.worker.create_data_source",
-    "pyspark.sql.worker.lookup_data_sources",
-    "pyspark.sql.worker.plan_data_source_read",
-    "streamhouse.runtime.streaming.spark_data_source",
-    "streamhouse.runtime.streaming.batch_planner",
+    "streamhouse.runtime.streaming.spark_job",
     # The connectors that take long to import.
     "streamhouse.connectors.kafka.connector",
     "streamhouse.connectors.mysql_cdc.connector",

@@ -1,4 +1,4 @@
-"""The Python executable for Spark's processes: this Python, with the installed PySpark."""
+"""The Python executable of Spark's workers: this Python, with the installed PySpark."""
 
 import atexit
 import hashlib
@@ -18,7 +18,6 @@ from streamhouse.runtime.spark.settings import ENVIRONMENT
 from streamhouse.runtime.spark.worker_request import PARENT
 
 _REQUEST = Path(__file__).with_name("worker_request.py")
-_DRIVER_PYTHON = Path(__file__).with_name("driver_python")
 _WAITING = 128
 _END_S = 10.0
 
@@ -47,14 +46,6 @@ def worker_python() -> str:
     except OSError:
         return sys.executable
     return str(program)
-
-
-def driver_python_path(path: str | None) -> str:
-    """The `PYTHONPATH` with which other Pythons on this machine request forks, too.
-
-    `path` is the one that they have. See `driver_python/sitecustomize.py`.
-    """
-    return os.pathsep.join([str(_DRIVER_PYTHON), *([path] if path else [])])
 
 
 class WorkerParent:

@@ -1,7 +1,7 @@
-"""The logs of a Spark streaming query: which batches it has planned, and which are done.
+"""The logs of a query: which batches it has planned, and which are done.
 
-Beside them are notes about a batch, from the driver that commits it to the planner of the next one,
-which is another process. What the planner reads there it puts into the offset.
+Beside them are notes about a batch, from those who commit it to the planner of the next one. What
+the planner reads there it puts into the offset.
 """
 
 import contextlib
@@ -12,11 +12,14 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from streamhouse.durable_files import fsync, replace_text
+from streamhouse.durable_files import replace_text
 from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
 
 _LOGS = ("offsets", "commits")
+_VERSION = "v1"
+KEPT = 100
+"""So many batches stay in the logs."""
 FIXED_MS: ContextVar[int] = ContextVar("fixed_ms", default=0)
 """The time at which the next batches run (epoch ms); 0: that of the clock."""
 
@@ -49,38 +52,41 @@ def noted(file: Path, start: Offset) -> Any:
 
 
 class BatchLogs:
-    """Spark's offset log and commit log in a checkpoint's `folder`.
+    """The offset log and the commit log in a checkpoint's `folder`, with a file for each batch.
 
-    Spark writes a batch to the offset log before the batch runs, and to the commit log afterwards.
-    A batch that is only in the offset log runs again with the same offsets.
+    A batch is written to the offset log before it runs, and to the commit log afterwards. A batch
+    that is only in the offset log runs again with the same offsets.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def create(self) -> None:
-        """Create the folders of both logs, unless they exist.
-
-        Spark would start a process for each, which sets the permissions.
-        """
+        """Create the folders of both logs, unless they exist."""
         for log in _LOGS:
             (self._folder / log).mkdir(parents=True, exist_ok=True)
 
-    def sync(self, number: int) -> None:
-        """Make a logged batch durable, before it is committed to tables that are durable, too."""
-        path = self._folder / "offsets" / str(number)
-        fsync(path)
-        fsync(path.parent)
+    def plan(self, end: Offset) -> None:
+        """Log the end of the next batch, durably: its tables, to which it commits, are, too."""
+        text = f"{_VERSION}\n{json.dumps(end)}"
+        replace_text(self._folder / "offsets" / str(self.last_logged() + 1), text)
+
+    def commit(self) -> None:
+        """Log that the last planned batch is done, and delete old batches."""
+        number = self.last_logged()
+        replace_text(self._folder / "commits" / str(number), f"{_VERSION}\n{{}}", durable=False)
+        for log in _LOGS:
+            (self._folder / log / str(number - KEPT)).unlink(missing_ok=True)
 
     def last_committed(self) -> int:
         """The last batch that is done; -1 before the first.
 
-        Spark plans a batch only after the one before is done, also if the commit log has lost that.
+        A batch is planned only after the one before is done, also if the commit log has lost that.
         """
         return max(*self._numbers("commits"), self.last_logged() - 1, -1)
 
     def last_logged(self) -> int:
-        """The last batch in Spark's offset log; -1 before the first."""
+        """The last batch in the offset log; -1 before the first."""
         return max(self._numbers("offsets"), default=-1)
 
     def newest(self) -> Offset:
@@ -88,7 +94,7 @@ class BatchLogs:
         return self._offset(self.last_logged())
 
     def last_batch(self) -> int:
-        """The number in the last logged offset, which differs from Spark's; -1 before the first."""
+        """The number in the last logged offset; -1 before the first."""
         return next_batch(self.newest()) - 1
 
     def logged_s(self, number: int) -> float:
@@ -96,7 +102,7 @@ class BatchLogs:
         return (self._folder / "offsets" / str(number)).stat().st_mtime
 
     def logged(self) -> dict[int, Offset]:
-        """End offsets of the batches in Spark's offset log, by Spark's batch number."""
+        """End offsets of the batches in the offset log, by their number there."""
         return {number: self._offset(number) for number in sorted(self._numbers("offsets"))}
 
     def unfinished(self) -> list[Offset]:
@@ -112,20 +118,17 @@ class BatchLogs:
         """Replace the offset of the last batch, while no query runs."""
         path = self._folder / "offsets" / str(self.last_logged())
         *first, _ = path.read_text().splitlines()
-        # Hadoop's checksum of the former text.
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         replace_text(path, "\n".join([*first, json.dumps(offset)]))
 
     def remove_incomplete(self) -> None:
-        """Delete files that a killed Spark, or a power failure, has left incomplete at the end.
+        """Delete files that a crash has left incomplete at the end.
 
-        If the offset log has only such a file, Spark refuses to begin the first batch at each start
-        (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY). If a sink has the batch of a
-        deleted file, it refuses to go on (`connectors.base.SinkCommitter.check_log`).
+        If a sink has the batch of a deleted file, it refuses to go on
+        (`connectors.base.SinkCommitter.check_log`).
         """
         for log in _LOGS:
             folder = self._folder / log
-            for path in folder.glob(".*.tmp"):
+            for path in folder.glob(".*"):
                 path.unlink(missing_ok=True)
             for number in sorted(self._numbers(log), reverse=True):
                 if _is_complete(folder / str(number)):

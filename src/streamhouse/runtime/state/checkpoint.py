@@ -1,11 +1,11 @@
-"""The checkpoint folder of one query: Spark's own files, and those of Streamhouse.
+"""The checkpoint folder of one query.
 
 A query is identified by the name of its pipeline and its target table; the queries of a UNION ALL
-also by the table that they read, see `runtime.shared_target`. The folder holds Spark's logs
+also by the table that they read, see `runtime.shared_target`. The folder holds the query's logs
 (`metadata`, `offsets`, `commits`), `lock` (the process that runs the query), `query.json` (the
 query of the last run), `last-commit.json`, `former.json` (ids of earlier queries whose rows were
-kept, see `reset`) and, while the query runs, `run` (files by which the driver and Spark's stream
-readers communicate; only its owner may read it, since it holds the source's options).
+kept, see `reset`) and, while the query runs, `run` (files that its tasks and its driver exchange;
+only its owner may read it, since they can have rows and the options of sources).
 """
 
 import fcntl
@@ -39,7 +39,7 @@ _FORMER, _QUERY, _LAST_COMMIT = "former.json", "query.json", "last-commit.json"
 def checkpoints_of(warehouse: str) -> Path:
     """The default folder of checkpoints: in a local warehouse, else in the user's state folder.
 
-    Spark's logs need a file system. For a warehouse in an object store the folder is
+    The logs need a file system. For a warehouse in an object store the folder is
     `streamhouse/checkpoints` in `XDG_STATE_HOME` (default `~/.local/state`), with a folder for each
     warehouse (decision 180).
     """
@@ -68,7 +68,7 @@ def former_ids(checkpoint: Path) -> list[str]:
 
 
 class Checkpoint:
-    """The checkpoint folder of one query; `logs`: the batches that Spark has planned and done."""
+    """The checkpoint folder of one query; `logs`: the batches that it has planned and done."""
 
     def __init__(self, root: Path, pipeline: str, target: str) -> None:
         self.root, self.pipeline = root, pipeline
@@ -153,7 +153,7 @@ class Checkpoint:
         (other.path / "offsets").rename(self.path / "offsets")
 
     def query_id(self) -> str:
-        """The query id in Spark's `metadata` file, which is created here if the query is new."""
+        """The query id in the file `metadata`, which is created here if the query is new."""
         path = self.path / "metadata"
         if not path.exists():
             replace_json(path, {"id": str(uuid.uuid4())})

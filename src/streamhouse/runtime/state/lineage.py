@@ -4,8 +4,8 @@ One row per query and batch: `query_id`, `batch_id`, `batch_time` (the batch's c
 UTC), `fingerprint` of the definition that ran, `start_offset` and `end_offset` (JSON, see
 `runtime.streaming.batch_planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
 `rows_missed` (null if a crash lost the counts), and `definition` (JSON of the query; only on the
-first row of each fingerprint). It is written within about a second after a batch, in object stores
-within five, and later if many queries run. After a crash, missing rows are written from Spark's
+first row of each fingerprint). It is written within about five seconds after a batch, and later if
+many queries run. After a crash, missing rows are written from Spark's
 offset log. Rows that no audit needs any more are removed: an
 audit starts from a snapshot of the target that has not expired, so it needs no batches of a query
 before the query's oldest commit that has not expired.
@@ -32,10 +32,10 @@ from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.auxiliary_tables import rows_of_query
+from streamhouse.runtime.state.batch_logs import KEPT
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.source import Offset, of_kind
-from streamhouse.sql.options.store_options import is_object_store
 from streamhouse.sql.plan import Column
 
 SUFFIX = "lineage"
@@ -51,11 +51,10 @@ COLUMNS = (
     Column("rows_missed", "BIGINT"),
     Column("definition", "STRING"),
 )
-# For a commit per second: fewer compactions than by default, and still few level-0 files.
+# For commits every few seconds: fewer compactions than by default, and still few level-0 files.
 _OPTIONS = {"bucket": "1", "num-sorted-run.compaction-trigger": "8"}
-_FLUSH_SECONDS = 1.0
-_REMOTE_FLUSH_SECONDS = 5.0
-"""In object stores, where a commit is a dozen requests, and its share of compactions as many."""
+_FLUSH_S = 5.0
+"""A commit, with its share of compactions, costs as much as a batch."""
 
 
 EVERY_S = 60.0
@@ -104,7 +103,7 @@ class Lineage:
         log.check(self._covered, f"table {self.address.identifier}")
 
     def recover(self, checkpoint: Checkpoint) -> None:
-        """Write the rows that a crash lost, from Spark's offset log, with the former definition."""
+        """Write the rows that a crash lost, from the offset log, with the former definition."""
         self._committer.remove_leftovers(query_tag(self._spec.query_id), self._covered + 1)
         previous = checkpoint.previous()
         if previous is not None:
@@ -125,10 +124,12 @@ class Lineage:
                 self._unwritten.append(record)
 
     def flush_if_due(self, every_s: float = 0.0) -> None:
-        """Flush if the last flush is long enough ago, at least `every_s` seconds."""
-        remote = is_object_store(self.address.warehouse.get("warehouse", ""))
-        due = self._flushed_at + max(_REMOTE_FLUSH_SECONDS if remote else _FLUSH_SECONDS, every_s)
-        if self._unwritten and time.monotonic() >= due:
+        """Flush if the last flush is long enough ago, at least `every_s` seconds.
+
+        The offset log, from which a crash restores what is missing, keeps `KEPT` batches.
+        """
+        due = time.monotonic() >= self._flushed_at + max(_FLUSH_S, every_s)
+        if (self._unwritten and due) or len(self._unwritten) >= KEPT // 2:
             self.flush()
 
     def flush(self) -> None:

@@ -24,6 +24,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lineage
 from streamhouse.runtime.state.auxiliary_tables import rows_of_query
+from streamhouse.runtime.state.batch_logs import KEPT
 from streamhouse.source import of_kind
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import Column, LookupJoin
@@ -42,8 +43,6 @@ COLUMNS = (
     Column("_rows", "STRING"),
 )
 PIECE_ROWS = 10_000
-KEPT_BATCHES = 100
-"""How many batches Spark's offset log keeps; these may run again."""
 _WINDOW_BATCHES = 1000
 
 
@@ -120,7 +119,7 @@ class LookupJournal:
         if time.monotonic() - self._expiry_checked_s < lineage.EVERY_S:
             return None
         self._expiry_checked_s = time.monotonic()
-        end = batch - KEPT_BATCHES
+        end = batch - KEPT
         if self._sink is None:
             oldest_commit = lineage.dead_before(self._target.open(), self._user)
             if oldest_commit is None:

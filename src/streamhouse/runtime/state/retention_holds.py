@@ -37,7 +37,7 @@ EVERY_S = 5.0
 _LATEST_WITHIN_S = 2.0
 GRACE_S = 30.0
 """How long a query must be idle before the consumers of its inputs move to the newest snapshots:
-longer than the time from the planning of a batch to its entry in Spark's offset log."""
+longer than the time from the planning of a batch to its entry in the offset log."""
 
 _Key: TypeAlias = tuple[tuple[tuple[str, str], ...], str]
 ReadPositions: TypeAlias = Callable[[Offset], Iterable[tuple[TableAddress, int]]]

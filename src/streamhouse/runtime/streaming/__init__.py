@@ -1,1 +1,1 @@
-"""Continuous queries as Spark streaming queries: planning, tasks and exactly-once commits."""
+"""Continuous queries: threads that plan micro-batches, their tasks, and exactly-once commits."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark.sql import DataFrame
+from pyspark import RDD
 
 from streamhouse.connectors.base import BatchLog, Message, WrittenBatch
 from streamhouse.paimon.read.table import Table
@@ -19,6 +19,7 @@ from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.monitoring.metrics import Commit
 from streamhouse.runtime.state.lineage import BatchRecord
+from streamhouse.runtime.streaming.spark_job import Record
 from streamhouse.runtime.streaming.tasks.task_protocol import message_of
 from streamhouse.source import Offset
 
@@ -46,11 +47,11 @@ class TaskResults:
     earlier: bool = False
 
     @classmethod
-    def of(cls, frame: DataFrame) -> TaskResults | None:
+    def of(cls, sent: RDD[Record]) -> TaskResults | None:
         """Run a batch's tasks; None if there was nothing to read."""
         messages: dict[str, list[Message]] = defaultdict(list)
         reports: list[dict[str, Any]] = []
-        for row in frame.collect():
+        for row in sent.collect():
             if row["table"] is None:
                 reports.append(json.loads(row["report"]))
             else:
@@ -128,14 +129,14 @@ class BatchCommitter:
         for identifier, committer in self._auxiliary_tables.items():
             log.check(committer.last_identifier(), f"table {identifier}")
 
-    def commit(self, frame: DataFrame) -> TaskResults | None:
+    def commit(self, sent: RDD[Record]) -> TaskResults | None:
         """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""
         results: TaskResults | None = None
         began = 0.0
 
         def write() -> WrittenBatch | None:
             nonlocal results, began
-            results = self._write(frame)
+            results = self._write(sent)
             began = time.monotonic()
             if results is None:
                 return None
@@ -182,9 +183,9 @@ class BatchCommitter:
         if removed:
             log.info("%s: removed %d left-over files", self._target, removed)
 
-    def _write(self, frame: DataFrame) -> TaskResults | None:
+    def _write(self, sent: RDD[Record]) -> TaskResults | None:
         """Run a batch's tasks, and commit their journal of lookups on servers."""
-        results = TaskResults.of(frame)
+        results = TaskResults.of(sent)
         if results is not None:
             reached("batch-written", results.number, self._target)
             if self._journal is not None:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark import RDD
 
 from streamhouse.connectors.bad_records import create_tables
 from streamhouse.connectors.base import BatchLog
@@ -28,6 +28,7 @@ from streamhouse.runtime.streaming.dimensions.versions import report_loaded
 from streamhouse.runtime.streaming.query import JobQuery, acquired
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
 from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
+from streamhouse.runtime.streaming.spark_job import Record
 from streamhouse.runtime.streaming.tasks.task_protocol import RowFiles
 from streamhouse.runtime.streaming.watermark import note_found
 from streamhouse.state.manifest import Manifest
@@ -113,16 +114,16 @@ class ContinuousQuery(JobQuery):
             }
         )
 
-    def commit(self, frame: DataFrame) -> CountedBatch | None:
+    def commit(self, sent: RDD[Record]) -> CountedBatch | None:
         before = self.progress.last_offset
         retried(self._holds.batch_begins)
         planned = {} if self.spec.shuffle is None else self.checkpoint.logs.newest()
         shuffled = planned != before and not planned.get(WHOLE, True)
         if shuffled:
             shared = RowFiles.at(self.run_folder)
-            frame = ShuffledBatch(self.spec, before, planned, shared).of(frame)
+            sent = ShuffledBatch(self.spec, before, planned, shared).of(sent)
         with self.progress.batch():
-            batch = self._committer.commit(frame)
+            batch = self._committer.commit(sent)
         if batch is None:
             return None
         if self._lineage is not None:

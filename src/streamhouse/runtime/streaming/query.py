@@ -1,36 +1,44 @@
-"""A query of a pipeline: a Spark streaming query whose batches the driver commits exactly once."""
+"""A query of a pipeline: a thread of the driver plans its micro-batches and commits them.
+
+Each batch is a job of Spark. Its offset is logged before it runs, so a batch that was interrupted
+at any point runs again with the same input.
+"""
 
 import pickle
 import shutil
 import threading
 import time
+import traceback
+import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
 
-from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark import RDD, InheritableThread, SparkContext
 
-from streamhouse.background import wait_until
 from streamhouse.connectors.specs import SourceSpec
+from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Backpressure
+from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.monitoring.metrics import CountedBatch, QueryMetrics
-from streamhouse.runtime.query_description import QueryDescription, QueryProgress
+from streamhouse.runtime.query_description import Planner, QueryDescription, QueryProgress
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
 from streamhouse.runtime.streaming.pacing import Pacing, Role
-from streamhouse.runtime.streaming.spark_data_source import FORMAT, SPEC, STOP_REQUEST, STOPPED, Job
+from streamhouse.runtime.streaming.spark_job import Job, Record, task_records
 from streamhouse.source import Offset
+
+_IDLE_STEP_S = 0.01
+_CANCEL_S = 20.0
 
 
 class QueryFailed(Exception):
-    """A continuous query has failed; the text is Spark's, which contains our own error message."""
+    """A continuous query has failed; the text names the error, and that of its task if it has."""
 
     def __init__(self, text: str, query: str) -> None:
         super().__init__(text)
@@ -52,8 +60,7 @@ def acquired(checkpoint: Checkpoint) -> Iterator[None]:
 class JobQuery(ABC):
     """Runs a `Job` with a checkpoint, as a query of a `Pipeline`; on the driver.
 
-    A batch that was interrupted at any point runs again with the same input, so `commit` must be
-    exactly-once.
+    A batch may run again with the same input, so `commit` must be exactly-once.
     """
 
     spec: Job
@@ -73,9 +80,11 @@ class JobQuery(ABC):
         self.checkpoint = checkpoint
         register_checkpoint(description.address.warehouse, checkpoint)
         self.run_folder = checkpoint.run_folder()
-        """The folder of this run, which the reader in Spark's Python process reads, too."""
+        """The folder of this run, for files that its tasks and its driver exchange."""
         self._stopping = threading.Event()
-        self._stream: StreamingQuery | None = None
+        self._job_group = uuid.uuid4().hex
+        self._thread: threading.Thread | None = None
+        self._failure: QueryFailed | None = None
 
     # -- what differs between the kinds of queries
 
@@ -94,7 +103,7 @@ class JobQuery(ABC):
         """Check the sources, create what is missing, clean up after a crash; needs no Spark."""
 
     @abstractmethod
-    def commit(self, frame: DataFrame) -> CountedBatch | None:
+    def commit(self, sent: RDD[Record]) -> CountedBatch | None:
         """Run the tasks of a batch, and commit what they wrote; None if there were none."""
 
     @abstractmethod
@@ -141,26 +150,55 @@ class JobQuery(ABC):
     @property
     def started(self) -> bool:
         """Whether the query has been started, and not stopped since."""
-        return self._stream is not None
+        return self._thread is not None
 
-    def start(self, spark: SparkSession) -> None:
+    def start(self, spark: SparkContext) -> None:
         """Start the query; call `prepare` first.
 
         A batch begins as soon as the previous one has ended and there is something to read, or
         after `pause`. There is no trigger interval.
         """
         self.metrics.begin()
-        (self.run_folder / SPEC).write_bytes(pickle.dumps(self.spec))
         name = f"{self.description.pipeline}: {self.description.part}"
-        self._stream = started_stream(
-            spark, self.run_folder, name, self.checkpoint.path, self.run_batch
-        )
+        run = partial(self._run, spark, name)
+        self._spark, self._thread = spark, InheritableThread(target=run, name=name, daemon=True)
+        self._thread.start()
 
-    def run_batch(self, frame: DataFrame, spark_batch: int) -> None:
-        """Run the tasks of a batch that Spark has planned, commit it, then pause."""
+    def _run(self, spark: SparkContext, name: str) -> None:
+        try:
+            spark.setJobGroup(self._job_group, name)
+            with closing(resolve_name(self.spec.planner)(self.spec, self.run_folder)) as planner:
+                self._run_batches(spark, planner)
+        except BaseException as error:  # noqa: BLE001  # `check` raises it
+            # Read the text now: it may come from Spark's JVM, which may be gone later.
+            text = "".join(traceback.format_exception_only(error))
+            self._failure = QueryFailed(text, self.description.part)
+            self._failure.__cause__ = error
+
+    def _run_batches(self, spark: SparkContext, planner: Planner) -> None:
+        job, logs, start = pickle.dumps(self.spec), self.checkpoint.logs, self.progress.last_offset
+        unfinished = logs.unfinished()
+        while unfinished or not self.is_stopping:
+            if unfinished:
+                end = unfinished.pop(0)
+            else:
+                began = time.monotonic()
+                end = retried(partial(planner.latest_offset, start, self.spec.max_rows))
+                if end == start:
+                    # Other threads need the interpreter, too.
+                    self.wait(max(_IDLE_STEP_S, time.monotonic() - began))
+                    continue
+                logs.plan(end)
+            tasks = retried(partial(planner.tasks, start, end))
+            self.run_batch(task_records(spark, job, tasks))
+            logs.commit()
+            planner.committed(end)
+            start = end
+
+    def run_batch(self, sent: RDD[Record]) -> None:
+        """Run the tasks of a planned batch, commit it, then pause."""
         began = time.monotonic()
-        self.checkpoint.logs.sync(spark_batch)
-        batch = self.commit(frame)
+        batch = self.commit(sent)
         if batch is None:
             return
         self.metrics.count_batch(batch, time.monotonic() - began)
@@ -172,11 +210,9 @@ class JobQuery(ABC):
         self.pause(time.monotonic() - began)
 
     def check(self) -> None:
-        """Raise `QueryFailed` if the query has failed; a call into Spark's JVM."""
-        error = None if self._stream is None else self._stream.exception()
-        if error is not None:
-            # Read the text now: it comes from the JVM, which may be gone later.
-            raise QueryFailed(str(error), self.description.part)
+        """Raise `QueryFailed` if the query has failed."""
+        if self._failure is not None:
+            raise self._failure
 
     def wait(self, seconds: float) -> None:
         """Wait between two batches, at most until `request_stop`."""
@@ -185,8 +221,6 @@ class JobQuery(ABC):
     def request_stop(self) -> None:
         """Let the query start no further batch; does not wait."""
         self._stopping.set()
-        if self._stream is not None:
-            (self.run_folder / STOP_REQUEST).touch()
 
     @property
     def is_stopping(self) -> bool:
@@ -195,75 +229,27 @@ class JobQuery(ABC):
 
     @property
     def has_stopped(self) -> bool:
-        """After `request_stop`: whether no batch runs any more; a call into Spark's JVM."""
-        stream = self._stream
-        return stream is None or (self.run_folder / STOPPED).exists() or not stream.isActive
+        """After `request_stop`: whether no batch runs any more."""
+        return self._thread is None or not self._thread.is_alive()
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop between two batches, since a query stopped inside a batch fails with long errors.
+        """Stop between two batches; after `timeout_s` seconds, cancel the tasks of a batch.
 
-        Waits up to `timeout_s` seconds for the batch.
+        Raises `StreamhouseError` if the batch does not end then either.
         """
         try:
-            if self._stream is not None:
+            if self._thread is not None:
                 self.request_stop()
-                # The reader confirms it, or the query has ended.
-                wait_until(lambda: self.has_stopped, timeout_s, 0.01)
-                self._stream.stop()
+                self._thread.join(timeout_s)
+                if self._thread.is_alive():
+                    self._spark.cancelJobGroup(self._job_group)
+                    self._thread.join(_CANCEL_S)
+                if self._thread.is_alive():
+                    raise StreamhouseError(f"query {self.description.part} does not stop")
                 self.stopped()
         finally:
-            self._stream = None
+            self._thread = None
             self.release()
             self.progress.close()
             shutil.rmtree(self.run_folder, ignore_errors=True)
             self.checkpoint.release()
-
-
-def started_stream(
-    spark: SparkSession,
-    folder: Path,
-    name: str,
-    checkpoint: Path,
-    process: Callable[[DataFrame, int], None],
-) -> StreamingQuery:
-    """Start a Spark streaming query over the data source of the `Job` in a run folder."""
-    stream = spark.readStream.format(FORMAT).option("folder", str(folder))
-    writer = _foreach_batch(spark, stream.load().writeStream, process)
-    return (
-        writer.queryName(name)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(processingTime="0 seconds")
-        .start()
-    )
-
-
-def _foreach_batch(
-    spark: SparkSession, writer: DataStreamWriter, process: Callable[[DataFrame, int], None]
-) -> DataStreamWriter:
-    """As `writer.foreachBatch(process)`, but the frames of all micro-batches share `spark`.
-
-    PySpark wraps the session of each micro-batch in a new `SparkSession`. This looks up JVM classes
-    by name, and for each name the JVM searches all jars of its class path. With eight queries it
-    took an eighth of the time of Spark's JVM.
-    """
-    gateway: Any = spark.sparkContext._gateway
-    helper = gateway.jvm.org.apache.spark.sql.execution.streaming.sources
-    helper.PythonForeachBatchHelper.callForeachBatch(writer._jwrite, _Process(spark, process))
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    return writer
-
-
-class _Process:
-    """The py4j callback of the JVM; an exception is passed to the JVM and ends the query."""
-
-    def __init__(self, spark: SparkSession, process: Callable[[DataFrame, int], None]) -> None:
-        self._spark = spark
-        self._process = process
-
-    def call(self, frame: Any, batch: int) -> None:
-        self._process(DataFrame(frame, self._spark), batch)
-
-    class Java:
-        implements = (
-            "org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchFunction",
-        )

@@ -1,4 +1,4 @@
-"""One sync: a Spark streaming query that writes to many tables, to each exactly once."""
+"""One sync: a continuous query that writes to many tables, to each exactly once."""
 
 import logging
 import time
@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark import RDD
 
 from streamhouse.connectors.base import BatchLog, WrittenBatch
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
@@ -32,6 +32,7 @@ from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import TaskResults
 from streamhouse.runtime.streaming.query import JobQuery, acquired
+from streamhouse.runtime.streaming.spark_job import Record
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.planner import SyncPlanner, TableState, progress_of
 from streamhouse.runtime.sync.present_rows import FromScratch, PresentRows, why_other_rows
@@ -195,10 +196,10 @@ class SyncQuery(JobQuery):
 
     # -- batches
 
-    def commit(self, frame: DataFrame) -> CountedBatch | None:
+    def commit(self, sent: RDD[Record]) -> CountedBatch | None:
         took_ms: list[float] = []
         for number in range(TRIES + 1):
-            written = TaskResults.of(frame)
+            written = TaskResults.of(sent)
             if written is None:
                 return None
             reached("batch-written", written.number, self._options.name)

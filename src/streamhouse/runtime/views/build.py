@@ -22,7 +22,6 @@ from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.incremental import IncrementalRefresh
 from streamhouse.runtime.spark.settings import ENVIRONMENT
 from streamhouse.runtime.state.retention_holds import RetentionHolds
-from streamhouse.runtime.streaming.spark_data_source import SPEC
 from streamhouse.runtime.views.incremental import compiled, unsuitable
 from streamhouse.runtime.views.inputs import MEMORY, NICENESS, ViewInputs, opened_alone
 from streamhouse.runtime.views.shared_rows import shared_rows
@@ -106,8 +105,7 @@ def main(folder: Path) -> None:
     threading.Thread(target=follow, daemon=True).start()
     os.nice(NICENESS)
     try:
-        offset = pickle.loads((folder / BUILD).read_bytes())
-        build(pickle.loads((folder / SPEC).read_bytes()), offset)
+        build(*pickle.loads((folder / BUILD).read_bytes()))
     except (StreamhouseError, StateError, OSError) as error:
         sys.exit(str(error))
 
@@ -141,7 +139,7 @@ class Builder:
             self._served += 1
         self._wanted = report["end"] if report["stale"] else None
 
-    def tick(self, holds: RetentionHolds) -> None:
+    def tick(self, spec: ViewSpec, holds: RetentionHolds) -> None:
         """Start a build if one is wanted and due; `holds` keep the snapshots that it reads."""
         wanted = self._wanted
         if wanted is None or self._running or time.monotonic() < self._due:
@@ -149,7 +147,7 @@ class Builder:
         soon = self._served < _PAYS_AFTER
         self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s + _FIRST_WAIT_S) if soon else 0.0
         self._served = 0
-        self._thread = threading.Thread(target=self._run, args=(wanted, holds), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(spec, wanted, holds), daemon=True)
         self._thread.start()
         # After the start, so that `awaited` stays true. A batch may have wanted another one since.
         if self._wanted is wanted:
@@ -162,10 +160,10 @@ class Builder:
         if process is not None:
             process.kill()
 
-    def _run(self, offset: Offset, holds: RetentionHolds) -> None:
+    def _run(self, spec: ViewSpec, offset: Offset, holds: RetentionHolds) -> None:
         holds.keep(offset)
         try:
-            problem = self._problem(offset)
+            problem = self._problem(spec, offset)
         except OSError as error:
             problem = str(error)
         if problem and self._folder.exists():
@@ -175,9 +173,9 @@ class Builder:
         self._wanted = None
         self._due = time.monotonic() + self._wait_s
 
-    def _problem(self, offset: Offset) -> str:
+    def _problem(self, spec: ViewSpec, offset: Offset) -> str:
         """Why a build has failed; empty if it has not."""
-        (self._folder / BUILD).write_bytes(pickle.dumps(offset))
+        (self._folder / BUILD).write_bytes(pickle.dumps((spec, offset)))
         command = [sys.executable, "-m", "streamhouse.runtime.views.build", str(self._folder)]
         env = {**ENVIRONMENT, **os.environ}
         with subprocess.Popen(

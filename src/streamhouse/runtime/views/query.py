@@ -1,4 +1,4 @@
-"""A view as a continuous query: a Spark streaming query whose batches are refreshes."""
+"""A view as a continuous query, whose batches are refreshes."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark import RDD
 
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import DataLossError, TableError
@@ -23,7 +22,7 @@ from streamhouse.runtime.state.retention_holds import HeldTables, RetentionHolds
 from streamhouse.runtime.state.table_writers import has_rows
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
 from streamhouse.runtime.streaming.query import JobQuery, acquired
-from streamhouse.runtime.streaming.spark_data_source import RESULT_TYPE
+from streamhouse.runtime.streaming.spark_job import Record, shuffled
 from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.planner import OPEN_SINCE, ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
@@ -139,10 +138,10 @@ class ViewQuery(JobQuery):
             batches = table.read([table.primary_key[0]]) if records else iter(())
             self.metrics.count_view(sum(batch.num_rows for batch in batches))
 
-    def commit(self, frame: DataFrame) -> CountedBatch | None:
+    def commit(self, sent: RDD[Record]) -> CountedBatch | None:
         retried(self._holds.batch_begins)
         with self.progress.batch():
-            batch = self._committer.commit(retried(lambda: self._staged(frame)))
+            batch = self._committer.commit(retried(lambda: self._staged(sent)))
         if batch is None:
             return None
         end = batch.end
@@ -162,16 +161,14 @@ class ViewQuery(JobQuery):
         late = sum(report["late"] for report in batch.reports)
         return CountedBatch(changes.total(), changes, batch.commit, files, late=late)
 
-    def _staged(self, frame: DataFrame) -> DataFrame:
-        """What the tasks of the last level return, for a frame of what those of the first send."""
+    def _staged(self, sent: RDD[Record]) -> RDD[Record]:
+        """What the tasks of the last level return; `sent` is what those of the first send."""
         spec, before, end = self.spec, self.progress.last_offset, self.checkpoint.logs.newest()
         count = 0 if end == before else tasks_of(spec, end)
-        if not count:
-            return frame
-        for level in range(1, staged_tree(spec.plan).last + 1):
+        for level in range(1, staged_tree(spec.plan).last + 1 if count else 1):
             own = partial(_run_own, spec, inputs_of(spec, before, end, count, level))
-            frame = frame.repartitionById(count, frame["task"]).mapInArrow(own, RESULT_TYPE)
-        return frame
+            sent = shuffled(sent, count, own)
+        return sent
 
     def pause(self, took_s: float) -> None:
         # A refresh from changes is as short as a batch of a stream.
@@ -195,7 +192,7 @@ class ViewQuery(JobQuery):
         if self.started:
             if retried(self._holds.tick):
                 self._last_commit.note()
-            self._builder.tick(self._holds)
+            self._builder.tick(self.spec, self._holds)
             self._expire()
 
     def _expire(self) -> None:
@@ -207,12 +204,10 @@ class ViewQuery(JobQuery):
 
 
 def _run_own(
-    spec: ViewSpec, inputs: Sequence[StageInput], batches: Iterator[pa.RecordBatch]
+    spec: ViewSpec, inputs: Sequence[StageInput], index: int, sent: Iterator[Record]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the task of a partition on the rows that were sent to it; executors."""
-    context = TaskContext.get()
-    assert context is not None
-    return run(spec, inputs[context.partitionId()], batches)
+    """Run a task of a level on the records that were sent to it; executors."""
+    return run(spec, inputs[index], sent)
 
 
 def _with_current_log(spec: ViewSpec, checkpoint: Checkpoint) -> ViewSpec:

@@ -23,6 +23,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.object_store.store_retries import retried_task
 from streamhouse.runtime.query_operator import conformed
+from streamhouse.runtime.streaming.spark_job import Record
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_protocol import TaskAttempt, results, written
 from streamhouse.runtime.views.incremental import (
@@ -58,10 +59,8 @@ _NOTED_EVERY_S = 0.25
 """How often a task says how many rows it has read."""
 
 
-def run(
-    spec: ViewSpec, task: TaskInput, batches: Iterable[pa.RecordBatch] = ()
-) -> Iterator[pa.RecordBatch]:
-    """Run a task of a batch; yields rows of `RESULT`. `batches`: those that others sent to it."""
+def run(spec: ViewSpec, task: TaskInput, sent: Iterable[Record] = ()) -> Iterator[pa.RecordBatch]:
+    """Run a task of a batch; yields rows of `RESULT`. `sent`: what others sent to it."""
     due, progress = 0.0, spec.progress
     if isinstance(task, StageInput):
         progress += f"-{task.level}-{task.index}"
@@ -75,18 +74,18 @@ def run(
                 Path(progress).write_text(str(rows))
 
     if isinstance(task, StageInput):
-        return _run_stages(spec, task, batches, note)
+        return _run_stages(spec, task, sent, note)
     return RefreshTask(spec, task, note).run()
 
 
 def _run_stages(
     spec: ViewSpec,
     task: StageInput,
-    batches: Iterable[pa.RecordBatch],
+    sent: Iterable[Record],
     read_rows: Callable[[int], None],
 ) -> Iterator[pa.RecordBatch]:
     with work_folder("streamhouse-stages-") as folder:
-        stages = StageRun(spec, task, batches, Path(folder), read_rows)
+        stages = StageRun(spec, task, sent, Path(folder), read_rows)
         if task.level == staged_tree(spec.plan).last:
             refresh = RefreshTask(spec, task, read_rows, stages)
             yield from retried_task(spec.retried_in, refresh.run)

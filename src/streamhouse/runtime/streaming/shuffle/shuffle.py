@@ -1,16 +1,15 @@
 """The steps of a shuffled batch: tasks read its rows, others join them, and one may write them all.
 
-The first step is the stream that Spark reads, the others are operations on its rows.
+The first step is that of any batch, the others get its records from Spark's shuffle.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark import RDD
 
 from streamhouse.arrow_batches import gathered
 from streamhouse.paimon.storage.object_store.store_retries import retried, retried_task
@@ -23,11 +22,11 @@ from streamhouse.runtime.streaming.shuffle.blocks import (
     join_task_count,
     place_of,
 )
-from streamhouse.runtime.streaming.spark_data_source import RESULT_TYPE
+from streamhouse.runtime.streaming.spark_job import Record, shuffled
 from streamhouse.runtime.streaming.tasks import task as whole_task
 from streamhouse.runtime.streaming.tasks.task import Steps, current_rows_last
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
-from streamhouse.runtime.streaming.tasks.task_protocol import RowFiles, from_ipc, to_ipc
+from streamhouse.runtime.streaming.tasks.task_protocol import RESULT, RowFiles, from_ipc, to_ipc
 from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun, chunks
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
@@ -105,23 +104,14 @@ class ShuffledBatch:
     end: Offset
     files: RowFiles | None = None
 
-    def of(self, frame: DataFrame) -> DataFrame:
-        """The frame of `RESULT` rows for a frame of blocks."""
-        partitioned = frame.repartitionById(join_task_count(self.spec), frame["task"])
-        joined = partitioned.mapInArrow(self._join_own, RESULT_TYPE)
-        if not self.spec.gathered:
-            return joined
-        return joined.repartition(1).mapInArrow(self.write, RESULT_TYPE)
+    def of(self, sent: RDD[Record]) -> RDD[Record]:
+        """What the tasks return that write the rows of the blocks in `sent`."""
+        joined = shuffled(sent, join_task_count(self.spec), self.join)
+        return shuffled(joined, 1, self.write) if self.spec.gathered else joined
 
-    def _join_own(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        return self.join(context.partitionId(), batches)
-
-    def join(self, index: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def join(self, index: int, received: Iterable[Record]) -> Iterator[pa.RecordBatch]:
         """Run the join task number `index` on the blocks that were sent to it."""
-        rows = [row for batch in batches for row in batch.to_pylist()]
-        rows.sort(key=lambda row: row["first_row"])
+        rows = sorted(received, key=lambda row: row["first_row"])
         blocks = [from_ipc(row["block"]) for row in rows if row["block"] is not None]
         count = sum(int(row["report"] or 0) for row in rows)
         task = self._input(index, self.end["pending"] > 0)
@@ -134,13 +124,14 @@ class ShuffledBatch:
 
         return retried_task(self.spec.target.warehouse, joined)
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write(self, index: int, received: Iterable[Record]) -> Iterator[pa.RecordBatch]:
         """Sort and write the joined rows of all tasks."""
         blocks: list[pa.Table] = []
-        for batch in batches:
-            is_block = pc.is_valid(batch.column("block"))
-            blocks += map(from_ipc, batch.filter(is_block).column("block").to_pylist())
-            yield batch.filter(pc.invert(is_block))
+        for row in received:
+            if row["block"] is None:
+                yield pa.RecordBatch.from_pylist([row], schema=RESULT)
+            else:
+                blocks.append(from_ipc(row["block"]))
         yield retried(lambda: _written(TaskRun(self.spec, self._input(0, False)), blocks))
 
     def _input(self, index: int, due: bool) -> SplitsInput:

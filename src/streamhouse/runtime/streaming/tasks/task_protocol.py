@@ -1,8 +1,8 @@
 """What passes between the driver and the tasks of a batch: what each reads, and what it returns.
 
 Tasks send rows to each other as Arrow IPC, and to the driver of their machine in files. Spark
-copies a result several times: into its row format, compressed into its block store, and pickled
-into the driver. A sink whose driver writes the rows passes megabytes.
+copies a result several times: pickled, compressed into its block store, and to the driver. A sink
+whose driver writes the rows passes megabytes.
 """
 
 import contextlib
@@ -16,18 +16,26 @@ from typing import Any, Literal, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import Row
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.machine import machine
 from streamhouse.runtime.failpoint import reached
-from streamhouse.runtime.streaming.spark_data_source import RESULT_TYPE
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 
 LARGE_BYTES = 256 << 10
 """Rows of this size and more go to the driver in a file, or compressed."""
-RESULT: pa.Schema = to_arrow_schema(RESULT_TYPE)
+RESULT = pa.schema(
+    {
+        "table": pa.string(),
+        "message": pa.binary(),
+        "rows": pa.binary(),
+        "rows_file": pa.string(),
+        "report": pa.string(),
+        "task": pa.int32(),
+        "first_row": pa.int64(),
+        "block": pa.binary(),
+    }
+)
 """What a task returns to the driver: commit messages of its tables, then one report (JSON), which
 has no table. A message is bytes in `message`, or rows: in `rows` as Arrow IPC, or in a file. In a
 shuffle, tasks also return blocks of rows, and reports, for another task, the number `task`."""
@@ -131,7 +139,7 @@ def _record(message: Message, files: RowFiles | None) -> dict[str, bytes | str]:
     return {"rows": to_ipc(message, "lz4")}
 
 
-def message_of(record: Row) -> Message:
+def message_of(record: Mapping[str, Any]) -> Message:
     """The message in a row of `RESULT`; deletes its file. On the driver."""
     if record["rows_file"] is not None:
         return read_and_delete(record["rows_file"])

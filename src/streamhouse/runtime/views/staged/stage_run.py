@@ -23,6 +23,7 @@ from streamhouse.operators.trees.recompute import MEMORY, started
 from streamhouse.operators.trees.stages import Stage
 from streamhouse.operators.trees.view_changes import view_changes
 from streamhouse.paimon.read.table import Table
+from streamhouse.runtime.streaming.spark_job import Record
 from streamhouse.runtime.streaming.tasks.task_protocol import RESULT, from_ipc, to_ipc
 from streamhouse.runtime.views.incremental import Changes, keeps_updates
 from streamhouse.runtime.views.inputs import ViewInputs
@@ -35,7 +36,7 @@ _KEPT = "kept_rows"
 
 
 class StageRun:
-    """Runs the stages of a level; `folder` gets the blocks of the rows of `RESULT` `batches`.
+    """Runs the stages of a level; `folder` gets the blocks of the records that were `sent`.
 
     `read_rows` as for `ViewInputs`. Raises `StreamhouseError` if blocks are missing.
     """
@@ -44,7 +45,7 @@ class StageRun:
         self,
         spec: ViewSpec,
         task: StageInput,
-        batches: Iterable[pa.RecordBatch],
+        sent: Iterable[Record],
         folder: Path,
         read_rows: Callable[[int], None] = lambda rows: None,
     ) -> None:
@@ -53,7 +54,7 @@ class StageRun:
         stages = self._tree.of_level(task.level)
         self._stages = [each for each in stages if not (each.single and task.index)]
         self._inputs = ViewInputs(spec, task.end, read_rows, task.splits)
-        self._blocks = _stored(batches, folder)
+        self._blocks = _stored(sent, folder)
         for each in (each for stage in self._stages for each in stage.received):
             senders = {int(path.name) >> _SENDER_BITS for path in self._blocks[each.number]}
             if len(senders) < (1 if each.single else task.count):
@@ -130,11 +131,10 @@ def _row(receiver: int, place: int, block: bytes, stage: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], schema=RESULT)
 
 
-def _stored(batches: Iterable[pa.RecordBatch], folder: Path) -> dict[int, list[Path]]:
+def _stored(sent: Iterable[Record], folder: Path) -> dict[int, list[Path]]:
     """The files of the blocks that a task receives, in order, by the number of their stage."""
     found: dict[int, list[Path]] = defaultdict(list)
-    for row in (batch.slice(n, 1) for batch in batches for n in range(batch.num_rows)):
-        (record,) = row.to_pylist()
+    for record in sent:
         path = folder / record["report"] / str(record["first_row"])
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(record["block"])
