@@ -2,6 +2,7 @@
 
 import csv
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
 
@@ -14,6 +15,7 @@ from yaml.constructor import ConstructorError
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import FormatChoice
+from streamhouse.types import flink_type
 
 Row: TypeAlias = dict[str, Any]
 """The values of a row, by column."""
@@ -27,6 +29,8 @@ def _listed(rows: Any) -> Any:
         return rows
     lines = csv.reader(rows.strip().splitlines(), skipinitialspace=True)
     header, *found = [[field.strip() for field in line] for line in lines] or [[]]
+    if not found:
+        raise ValueError("CSV text has a header and rows; without rows, write []")
     for number, row in enumerate(found, 1):
         if len(row) != len(header):
             raise ValueError(f"row {number} has {len(row)} fields, and the header {len(header)}")
@@ -135,4 +139,17 @@ def typed(rows: Rows, schema: pa.Schema, where: str, operation: str = "") -> Row
     for bad in decoded.bad:
         raise OptionError(f"{where}: row {bad.index + 1}: {bad.reason}")
     found = decoded.rows.to_pylist()
-    return [{name: all[name] for name in row} for row, all in zip(rows, found, strict=True)]
+    for number, (row, value) in enumerate(zip(rows, found, strict=True), 1):
+        for name, text in row.items():
+            if _is_rounded(text, value[name], kind := schema.field(name).type):
+                problem = f"column '{name}': {text} has more digits than {flink_type(kind)}"
+                raise OptionError(f"{where}: row {number}: {problem}")
+    return [{name: value[name] for name in row} for row, value in zip(rows, found, strict=True)]
+
+
+def _is_rounded(text: Any, value: Any, kind: pa.DataType) -> bool:
+    """Whether a value lacks digits of its text, which the format allows."""
+    if isinstance(value, datetime):
+        digits = {"s": 0, "ms": 3}.get(kind.unit, 6)
+        return len(text.partition(".")[2].rstrip("Z0")) > digits
+    return isinstance(value, Decimal) and Decimal(text) != value

@@ -1,13 +1,13 @@
 """Compares expected rows with actual ones, and draws those that differ."""
 
-import json
 from collections.abc import Iterator, Sequence
 from difflib import ndiff
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse.serve.formats.cells import json_values
+from streamhouse.formats.json.encode import JsonValues, Value, finite
+from streamhouse.formats.json.exact import JsonOptions
 from streamhouse.testing.cases import Row
 
 Cells: TypeAlias = dict[str, str]
@@ -19,8 +19,8 @@ _MOST = 50
 def differences(expected: Sequence[Row], actual: pa.Table) -> Iterator[str]:
     """Lines with the expected rows (-) and the actual ones (+) that have no equal other.
 
-    Each expected row is compared in the columns that it has, FLOAT and DOUBLE in nine digits. Lines
-    with `?` mark where similar rows differ.
+    Each expected row is compared in the columns that it has, FLOAT in 7 digits and
+    DOUBLE in 9. Lines with `?` mark where similar rows differ.
     """
     missing, rest = list[Cells](), _cells(actual.to_pylist(), actual.schema)
     for row in sorted(_cells(expected, actual.schema), key=len, reverse=True):
@@ -42,15 +42,23 @@ def _lines(rows: Sequence[Cells]) -> list[str]:
 
 def _cells(rows: Sequence[Row], schema: pa.Schema) -> list[Cells]:
     columns = {
-        field.name: json_values(pa.array([row.get(field.name) for row in rows], field.type))
+        field.name: _VALUES.values(pa.array([row.get(field.name) for row in rows], field.type))
         for field in schema
     }
-    return [{name: _json(columns[name][n]) for name in row} for n, row in enumerate(rows)]
+    return [{name: _VALUES.dumps(columns[name][n]) for name in row} for n, row in enumerate(rows)]
 
 
-def _json(value: Any) -> str:
-    """The value as JSON, with equal texts for maps in another order and for floats with nearly
-    equal values; only these are numbers with a fraction."""
-    text = json.dumps(value, ensure_ascii=False)
-    exact = json.loads(text, parse_float=lambda number: float(f"{float(number):.9g}"))
-    return json.dumps(exact, ensure_ascii=False, sort_keys=True)
+class _Values(JsonValues):
+    """As cases have them, with one text for nearly equal floats, and for equal maps."""
+
+    def leaf(self, kind: pa.DataType) -> Value:
+        if pa.types.is_floating(kind):
+            digits = 7 if pa.types.is_float32(kind) else 9
+            return lambda value: finite(float(f"{value:.{digits}g}"))
+        return super().leaf(kind)
+
+    def map_of(self, pairs: Sequence[tuple[Any, Any]], kind: pa.MapType) -> Any:
+        return super().map_of(sorted(pairs, key=repr), kind)
+
+
+_VALUES = _Values(JsonOptions())

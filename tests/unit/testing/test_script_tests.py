@@ -23,7 +23,9 @@ from streamhouse.runtime.views.net_change import net_change
 from streamhouse.testing.run import Outcome, run_tests
 
 SHOP = """
-CREATE TEMPORARY TABLE orders (id BIGINT, customer_id INT, price DECIMAL(10, 2)) WITH (
+CREATE TEMPORARY TABLE orders (
+  id BIGINT, customer_id INT, price DECIMAL(10, 2), at TIMESTAMP(3)
+) WITH (
   'connector' = 'kafka', 'topic' = 'orders', 'format' = 'json',
   'properties.bootstrap.servers' = 'nowhere:9092');
 CREATE TEMPORARY TABLE customers (
@@ -202,14 +204,14 @@ def test_differing_rows_are_drawn(tmp_path: Path) -> None:
     found = problems(tmp_path, SHOP, case(given=given, expect={"revenue": expected}))
     assert found.splitlines() == [
         "round 1: expect revenue (- expected, + actual)",
-        '  - {country: "A", orders: 2, revenue: "1.50"}',
+        '  - {country: "A", orders: 2, revenue: 1.50}',
         "  ?                        ^",
-        '  + {country: "A", orders: 1, revenue: "1.50"}',
+        '  + {country: "A", orders: 1, revenue: 1.50}',
         "  ?                        ^",
         '  - {country: "Chile", orders: 7}',
-        '  - {country: "NULL", orders: 1, revenue: "1.50"}',
+        '  - {country: "NULL", orders: 1, revenue: 1.50}',
         "  ?           ^^^^^^",
-        '  + {country: null, orders: 1, revenue: "1.50"}',
+        '  + {country: null, orders: 1, revenue: 1.50}',
         "  ?           ^^^^",
     ]
 
@@ -253,6 +255,8 @@ def test_rows_computed_from_changes_are_compared_with_recomputed_ones(
         ({"expect": {"revenu": []}}, "round 1: there is no table 'revenu'"),
         ({"expect": {"revenue": [{"op": "delete"}]}}, "row 1: there is no column 'op'"),
         ({"expect": {"revenue": [{"orders": 1.5}]}}, "\"1.5\" is not of type BIGINT"),
+        ({"expect": {"revenue": [{"revenue": 1.505}]}}, "more digits than DECIMAL(38, 2)"),
+        ({"given": {"orders": [{"at": "2026-01-01 00:00:00.1234"}]}}, "digits than TIMESTAMP(3)"),
     ],
 )  # fmt: skip
 def test_errors_in_rows_name_their_place(tmp_path: Path, rounds: Any, message: str) -> None:
@@ -287,6 +291,7 @@ def test_errors_in_a_script_are_those_of_its_statements(
         ("tests: [{name: a, given: {t: {}}}]", "tests 1 given t: Input should be a valid list"),
         ('tests: [{name: a, given: {t: "id, name\\n1"}}]',
          "tests 1 given t: row 1 has 1 fields, and the header 2"),
+        ("tests: [{name: a, expect: {t: id}}]", "tests 1 expect t: CSV text has a header and rows"),
         ("tests: [{name: a, rounds: [{}], expect: {t: []}}]", "move 'expect' into one of them"),
         ("tests: [{given: {}}]", "tests 1 name: Field required"),
         ("tests: [{name: a, given: {}, given: {}}]", "a key is there twice"),
