@@ -13,15 +13,14 @@ from streamhouse.connectors.base import (
 )
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import TableError
-from streamhouse.paimon.read.visibility import rows_visible_at
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.read.visibility import all_visible_at
 from streamhouse.runtime.session.session import Session
 from streamhouse.source import ROW_KIND, with_kinds
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.views.statement import CreateMaterializedView
 from streamhouse.testing.cases import Row
-
-_OF_COMPACTIONS = ("changelog-producer", "deletion-vectors.enabled")
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,16 @@ class TestedSession(Session):
         scan = replace(query.scan, table=self.stand_in(query.source), options={})
         return replace(query, scan=scan)
 
+    def address(self, info: TableInfo) -> TableAddress:
+        address = super().address(info)
+        table = address.open()
+        if all_visible_at(bool(table.primary_key), table.options) != "commit":
+            raise TableError(
+                f"table {info.name[-1]} shows rows or changes only after a compaction, and tests "
+                "run none; test it with another 'merge-engine', and set its options in CREATE TABLE"
+            )
+        return address
+
     def scan(self, table: TableInfo, columns: Sequence[str]) -> Scan:
         given = self.address(self.stand_in(table)).open()
         return given.read_schema(columns), lambda: given.read(columns)
@@ -94,8 +103,7 @@ class TestedSession(Session):
 def without_compaction(statement: syntax.Statement) -> syntax.Statement:
     """A statement without the options of stores and compactions, on which no rows depend.
 
-    Changes are computed from the snapshots then (decision 018). Raises `TableError` for a table
-    that shows its rows only after a compaction.
+    Changes are computed from the snapshots then (decision 018).
     """
     match statement:
         case syntax.CreateCatalog():
@@ -105,12 +113,7 @@ def without_compaction(statement: syntax.Statement) -> syntax.Statement:
             options = dict(statement.options)
         case _:
             return statement
-    for name in _OF_COMPACTIONS:
+    for name in ("changelog-producer", "deletion-vectors.enabled"):
         options.pop(name, None)
         options.pop(f"table-default.{name}", None)
-    if rows_visible_at(True, options) != "commit":
-        raise TableError(
-            f"table {statement.name[-1]} shows its rows only after a compaction, and tests run "
-            "none; test it with another 'merge-engine'"
-        )
     return replace(statement, options=options)

@@ -211,7 +211,7 @@ def test_differing_rows_are_drawn(tmp_path: Path) -> None:
         '  - {country: "Chile", orders: 7}',
         '  - {country: "NULL", orders: 1, revenue: 1.50}',
         "  ?           ^^^^^^",
-        '  + {country: null, orders: 1, revenue: 1.50}',
+        "  + {country: null, orders: 1, revenue: 1.50}",
         "  ?           ^^^^",
     ]
 
@@ -268,8 +268,13 @@ def test_errors_in_rows_name_their_place(tmp_path: Path, rounds: Any, message: s
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED) WITH ('merge-engine' = 'first-row');",
-         "table t shows its rows only after a compaction"),
+        ("CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED) WITH ('merge-engine' = 'first-row');"
+         "CREATE MATERIALIZED VIEW v AS SELECT k FROM t;",
+         "table t shows rows or changes only after a compaction"),
+        ("CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED);"
+         "ALTER TABLE t SET ('changelog-producer' = 'lookup');"
+         "CREATE MATERIALIZED VIEW v AS SELECT k FROM t;",
+         "table t shows rows or changes only after a compaction"),
         ("SELECT 1; CREATE VIEW v AS SELECT * FROM missing;",
          "script.sql: line 1, column 42: there is no table 'missing'"),
     ],
