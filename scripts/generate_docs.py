@@ -3,16 +3,16 @@
     scripts/generate_docs.py           write them
     scripts/generate_docs.py --check   only tell which are outdated; exit code 1 if one is
 
-`docs/reference/connectors.md` comes from what connectors declare (`streamhouse.connectors`), the
-picture and the list of packages in `docs/reference/architecture.md` from the imports and the
-docstrings.
+`docs/reference/connectors.md` comes from what connectors declare (`streamhouse.connectors`),
+`docs/reference/packages.md` from the docstrings of the packages, and the picture in
+`docs/reference/architecture.md` from the imports.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,7 +25,7 @@ _Group: TypeAlias = tuple[str, ...]
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs/reference"
-_BEGIN, _END = "<!-- generated: {} -->\n", "<!-- end of {} -->\n"
+_BEGIN, _END = "<!-- generated: picture -->\n", "<!-- end of picture -->\n"
 _COMMAND = "`scripts/generate_docs.py`"
 
 
@@ -143,10 +143,18 @@ def _reached(start: _Group, direct: dict[_Group, set[_Group]]) -> set[_Group]:
     return found
 
 
-def package_list() -> str:
+def packages_page() -> str:
     """Each package with the first sentence of its docstring."""
     graph = _imports()
-    lines = ["| package | what it is |", "|---|---|"]
+    lines = [
+        "# Packages",
+        "",
+        f"Written by {_COMMAND} from the docstrings of the packages of `src/streamhouse`. "
+        "[Architecture](architecture.md) shows how they work together.",
+        "",
+        "| package | what it is |",
+        "|---|---|",
+    ]
     for one in sorted(graph.modules):
         path = ROOT / "src" / one.replace(".", "/") / "__init__.py"
         if one != "streamhouse" and path.is_file():
@@ -170,13 +178,13 @@ def _imports() -> grimp.ImportGraph:
 def generated() -> dict[Path, str]:
     """The files as they should be."""
     architecture = REFERENCE / "architecture.md"
-    text = architecture.read_text()
-    made: dict[str, Callable[[], str]] = {"picture": package_picture, "packages": package_list}
-    for name, make in made.items():
-        head, _, rest = text.partition(_BEGIN.format(name))
-        _, _, tail = rest.partition(_END.format(name))
-        text = f"{head}{_BEGIN.format(name)}{make()}{_END.format(name)}{tail}"
-    return {REFERENCE / "connectors.md": connectors_page(), architecture: text}
+    head, _, rest = architecture.read_text().partition(_BEGIN)
+    tail = rest.partition(_END)[2]
+    return {
+        REFERENCE / "connectors.md": connectors_page(),
+        REFERENCE / "packages.md": packages_page(),
+        architecture: f"{head}{_BEGIN}{package_picture()}{_END}{tail}",
+    }
 
 
 def outdated() -> list[Path]:

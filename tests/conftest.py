@@ -108,7 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _fix_examples() -> None:
-    """Let Hypothesis generate the same examples in each run, however long one takes (decision 335).
+    """Let Hypothesis generate the same examples in each run, however long one takes (decision 112).
 
     `--hypothesis-profile random` generates others.
     """

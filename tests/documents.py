@@ -9,12 +9,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+REFERENCE = ROOT / "docs/reference"
+EXAMPLES_OF_REFERENCE = (
+    "flink-differences",
+    "lookup-joins",
+    "mysql-types",
+    "sql",
+    "sync",
+    "tables",
+    "views",
+    "windows",
+)
+"""Pages of the reference whose statements and commands a reader runs, as those of the guides."""
 GUIDES = (
     README,
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs" / "guides").glob("*.md")),
+    *(REFERENCE / f"{name}.md" for name in EXAMPLES_OF_REFERENCE),
 )
-DOCUMENTS = (*GUIDES, ROOT / "docs/README.md", *sorted((ROOT / "docs").glob("[!g]*/*.md")))
+_ALL = (*GUIDES, ROOT / "docs/README.md", *sorted((ROOT / "docs").glob("[!g]*/*.md")))
+DOCUMENTS = tuple(dict.fromkeys(_ALL))
 
 _FENCE = re.compile(
     r"^(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<language>[a-z]*)\n(?P<text>.*?)^```$",

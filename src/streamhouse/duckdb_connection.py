@@ -15,7 +15,7 @@ CONTINUOUS_QUERY = "2GB"
 """The memory of one continuous query in one worker process (`runtime.query_operator`)."""
 QUERIES = 3_000
 """The connection is reopened after this many queries. Each query leaks some hundred bytes (DuckDB
-2.0), which would add up to gigabytes in months (decision 057)."""
+2.0), which would add up to gigabytes in months (decision 151)."""
 
 
 class LastingConnection:

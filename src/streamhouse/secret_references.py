@@ -1,6 +1,6 @@
 """Options by reference: `'password' = '${env:NAME}'`, or a secret as `'${file:/path}'`.
 
-docs/decisions/147-secrets-by-reference.md says where they are allowed.
+docs/decisions/147-secrets-and-variables.md says where they are allowed.
 """
 
 import os

@@ -38,7 +38,9 @@ from streamhouse.sql.syntax import (
 )
 from streamhouse.sql.views.statement import CreateMaterializedView
 
-SQL_GUIDE = (ROOT / "docs/guides/sql.md").read_text()
+PACKAGE = ROOT / "src/streamhouse"
+SQL = (ROOT / "docs/reference/sql.md").read_text()
+LOOKUPS = (ROOT / "docs/reference/lookup-joins.md").read_text()
 PYTHON_GUIDE = (ROOT / "docs/guides/python-data-sources.md").read_text()
 SCRIPTS = [block for document in GUIDES for block in blocks(document, "sql")]
 EXAMPLES = sorted((ROOT / "examples").glob("*.sql"))
@@ -139,20 +141,20 @@ def test_the_readme_shows_the_example_that_it_runs() -> None:
 @pytest.mark.parametrize(
     ("guide", "known"),
     [
-        (SQL_GUIDE, supported.known()),
-        (SQL_GUIDE, known_options.SET_OPTIONS),
-        (SQL_GUIDE, known_options.LOOKUP_OPTIONS),
-        (SQL_GUIDE, hints.LOOKUP_HINT_KEYS),
+        (SQL, supported.known()),
+        (SQL, known_options.SET_OPTIONS),
+        (LOOKUPS, known_options.LOOKUP_OPTIONS),
+        (LOOKUPS, hints.LOOKUP_HINT_KEYS),
         (PYTHON_GUIDE, options._ALL),
     ],
     ids=["functions", "set", "lookup", "hints", "paimon"],
 )
-def test_guides_name_all_options(guide: str, known: list[str]) -> None:
+def test_docs_name_all_options(guide: str, known: list[str]) -> None:
     assert sorted(set(known) - code_words(guide)) == []
 
 
-def test_the_sql_guide_names_all_statements() -> None:
-    words = {word.split()[0].rstrip("…") for word in code_words(SQL_GUIDE) if word.split()}
+def test_the_sql_reference_names_all_statements() -> None:
+    words = {word.split()[0].rstrip("…") for word in code_words(SQL) if word.split()}
     alike = {"DESC": "DESCRIBE"}
     known = {alike.get(word, word) for word in script._STATEMENTS}
     assert sorted(known - words) == []
@@ -160,23 +162,63 @@ def test_the_sql_guide_names_all_statements() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
-    missing = [
-        target
-        for target in targets
-        if not (document.parent / target).exists() and target not in LATER
-    ]
-    assert missing == []
+    targets = re.findall(r"\]\((?!https?:)([^)\s]+)\)", prose(document))
+    assert [target for target in targets if not leads(document, target)] == []
+
+
+def leads(document: Path, target: str) -> bool:
+    """Whether a file is there, and the heading in it that a link names."""
+    path, _, anchor = target.partition("#")
+    page = document.parent / path if path else document
+    if not page.exists():
+        return target in LATER
+    return not anchor or page.suffix != ".md" or anchor in anchors(page)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"(?m)^#+ (.+)$", prose(page))
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"(?ms)^```.*?^```$", "", page.read_text())
+
+
+GUIDE_WORDS = 2500
+
+
+@pytest.mark.parametrize(
+    "guide", sorted((ROOT / "docs/guides").glob("*.md")), ids=lambda path: path.stem
+)
+def test_a_guide_is_short(guide: Path) -> None:
+    assert len(guide.read_text().split()) < GUIDE_WORDS, "move what is looked up to docs/reference"
 
 
 def test_the_architecture_names_every_package() -> None:
     text = (ROOT / "docs/reference/architecture.md").read_text()
-    package = ROOT / "src/streamhouse"
-    there = {path.stem for path in package.iterdir() if path.suffix == ".py" or path.is_dir()}
+    there = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert sorted(there - {"__init__", "__pycache__", "py"} - code_words(text)) == []
-    for module in re.findall(r"`((?:sql|runtime|paimon|serve|cli|mysql)\.[a-z_]+)", text):
-        path = package / module.replace(".", "/")
-        assert path.with_suffix(".py").exists() or path.is_dir(), module
+
+
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/reference/architecture.md"])
+def test_modules_that_the_map_names_are_there(document: str) -> None:
+    packages = "|".join(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists())
+    named = re.findall(rf"`((?:{packages})(?:\.\w+)+)`", (ROOT / document).read_text())
+    assert named
+    assert [name for name in named if not is_there(name.split("."))] == []
+
+
+def is_there(names: list[str]) -> bool:
+    """Whether these are a package or module, or one and a name that it defines."""
+    path = PACKAGE
+    while names and (path / names[0]).is_dir():
+        path /= names.pop(0)
+    if names and (path / f"{names[0]}.py").exists():
+        path /= f"{names.pop(0)}.py"
+    module = path if path.is_file() else path / "__init__.py"
+    return not names or re.search(rf"\b{names[0]}\b", module.read_text()) is not None
 
 
 def test_programs_of_guides_are_there() -> None:
@@ -210,24 +252,48 @@ def test_make_targets_in_documents_exist() -> None:
     assert {first or second for first, second in named} <= targets
 
 
-def test_decisions_are_numbered_and_citations_lead_to_them() -> None:
-    records = sorted(path.name for path in (ROOT / "docs/decisions").glob("*.md"))
-    assert len({name[:3] for name in records}) == len(records)
+DECISIONS = ROOT / "docs/decisions"
+
+
+def cited(pattern: str) -> set[str]:
+    """What source, tests and docs cite in this form."""
     found = subprocess.run(
-        ["grep", "-rhoE", "docs/decisions/[a-z0-9.-]*[a-z0-9]", "src", "tests"],
+        ["grep", "-rhoE", "--exclude-dir=__pycache__", pattern, "src", "tests", "docs"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert {line.removeprefix("docs/decisions/") for line in found.stdout.split()} <= set(records)
+    return set(found.stdout.splitlines())
+
+
+def test_decisions_are_numbered_and_citations_lead_to_them() -> None:
+    records = sorted(path.name for path in DECISIONS.glob("*.md"))
+    numbers = {name[:3] for name in records}
+    assert len(numbers) == len(records)
+    paths = {line.removeprefix("docs/") for line in cited(r"docs/decisions/[a-z0-9.-]*[a-z0-9]")}
+    assert paths <= {f"decisions/{name}" for name in records}
+    named = {line[-3:] for line in cited(r"[Dd]ecisions? [0-9]{3}\b")}
+    assert named <= numbers
+
+
+def test_links_to_decisions_show_their_number() -> None:
+    for document in DOCUMENTS:
+        links = re.findall(r"\[(?:[Dd]ecision )?(\d{3})\]\(([^)]+)\)", document.read_text())
+        assert [] == [link for link in links if not Path(link[1]).name.startswith(f"{link[0]}-")]
 
 
 def test_the_index_lists_every_decision_by_its_title() -> None:
-    folder = ROOT / "docs/decisions"
-    index = (folder / "README.md").read_text()
-    for file in sorted(folder.glob("[0-9]*.md")):
+    index = (DECISIONS / "README.md").read_text()
+    for file in sorted(DECISIONS.glob("[0-9]*.md")):
         number, _, title = file.read_text().splitlines()[0].removeprefix("# ").partition(": ")
         line = f"- [{number}]({file.name}): {title}\n"
         assert index.count(line) == 1, f"docs/decisions/README.md lacks, below a topic: {line}"
-    assert index.count("\n- ") == len(list(folder.glob("[0-9]*.md")))
+    assert index.count("\n- ") == len(list(DECISIONS.glob("[0-9]*.md")))
+
+
+def test_a_number_is_superseded_by_one_decision() -> None:
+    table = (DECISIONS / "README.md").read_text().split("| decision | supersedes |\n")[1]
+    former = re.findall(r"\b(\d{3})(?=,| \|$)", table, re.MULTILINE)
+    assert len(former) == len(set(former)) > 0
+    assert not {file.name[:3] for file in DECISIONS.glob("[0-9]*.md")} & set(former)

@@ -1,6 +1,6 @@
 """Checks and draws scripts for a server, in a worker process that ends with the script.
 
-docs/decisions/073-scripts-are-checked-in-their-own-process.md says why.
+docs/decisions/064-what-clients-of-the-server-may-do.md says why.
 """
 
 import os

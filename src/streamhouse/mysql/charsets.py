@@ -1,7 +1,7 @@
 """Decodes text of MySQL's character sets exactly as the server itself converts it.
 
 Python's codecs and the server disagree on hundreds of characters, and so do different servers.
-So the server converts the texts (docs/decisions/139-charsets-as-the-server-has-them.md). Only the
+So the server converts the texts (docs/decisions/222-values-of-mysql.md). Only the
 Unicode encodings are decoded without it."""
 
 import functools

@@ -1,6 +1,6 @@
 """Foreign keys that change rows of their own table without row events in the binlog.
 
-docs/decisions/264-rows-that-foreign-keys-change.md says how a sync follows such tables.
+docs/decisions/195-schema-changes-of-a-sync.md says how a sync follows such tables.
 """
 
 import re

@@ -1,6 +1,6 @@
 """A short lock of a table: while it is held, no change of the table is in flight.
 
-docs/decisions/145-tables-without-a-key.md says why it is needed, and why there are two kinds.
+docs/decisions/001-mysql-chunks.md says why it is needed, and why there are two kinds.
 """
 
 import contextlib

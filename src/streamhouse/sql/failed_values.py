@@ -1,7 +1,7 @@
 """Finds the expression and the row whose value made a query fail, for error messages.
 
 The failed query is queried again, expression by expression, for the first row on which DuckDB's
-`TRY` gives null (decision 288).
+`TRY` gives null (decision 259).
 """
 
 from collections.abc import Callable, Sequence

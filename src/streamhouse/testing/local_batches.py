@@ -24,7 +24,7 @@ def begin(query: JobQuery) -> None:
 
 def run_batches(query: JobQuery) -> None:
     """Plan, run and commit batches until there is nothing to read."""
-    # A refresh may wait for inputs that change together (decision 356).
+    # A refresh may wait for inputs that change together (decision 263).
     while _run_next(query) or (
         isinstance(query, ViewQuery) and query.progress.caught_up_offset() is None
     ):

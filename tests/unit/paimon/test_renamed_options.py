@@ -19,7 +19,7 @@ from streamhouse.sql.parser.hints import outdated
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "tables.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
 VALUES = {
     "blob.stored-descriptor-fields": "",
     "changelog-producer.lookup-wait": "false",
@@ -97,7 +97,7 @@ def test_a_dropped_option_is_kept_with_a_notice(scripts: Scripts, key: str) -> N
 
 
 def test_the_guide_names_every_option() -> None:
-    section = GUIDE.read_text().split("## Options of earlier releases")[1].split("\n## ")[0]
+    section = PAGE.read_text().split("## Options of earlier releases")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section, re.MULTILINE))
     rows.pop("fields.<column>.default-value")
     rows["kafka."] = rows.pop("kafka.…")

@@ -1,7 +1,7 @@
 """Reads DATE, DATETIME and TIMESTAMP values, also those that are no dates.
 
 MySQL has zero dates (`0000-00-00`), dates with a zero month or day (`2023-00-00`), and days that do
-not exist (`2023-02-31`). See docs/decisions/220-zero-dates.md.
+not exist (`2023-02-31`). See docs/decisions/222-values-of-mysql.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A value of a key is accepted only if it can be computed back from the converted one. So two values
 that become one cannot both be accepted, whichever of them is read first
-(docs/decisions/222-keys-stay-different.md).
+(docs/decisions/222-values-of-mysql.md).
 """
 
 import pyarrow as pa

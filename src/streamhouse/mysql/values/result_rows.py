@@ -2,7 +2,7 @@
 
 PyMySQL decodes value by value: 10 µs for a row of ten columns. This reads only the lengths of the
 packets one by one, and extracts the columns of all rows of a block with NumPy
-(docs/decisions/144-snapshot-rows-by-column.md).
+(docs/decisions/042-one-binlog-reader.md).
 """
 
 from __future__ import annotations

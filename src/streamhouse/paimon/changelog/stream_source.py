@@ -57,7 +57,7 @@ class PaimonSource(Source):
     rows of a table without a changelog are returned as written, too: inserts and updates both as
     `+I`, deletes as `-D`. COMPACT snapshots have changes only in tables whose changes become
     visible by compaction, and where a DELETE from a table that merges rows removes its records
-    (decision 016). Append tables have only inserts, and many snapshots are read at once.
+    (decision 121). Append tables have only inserts, and many snapshots are read at once.
     `scan.overwrite` determines what is read of an OVERWRITE: by default the difference that it
     made. `options` are those of `ScanOptions`. With a `consumer-id`, the first offset is
     `{"snapshot": 6, "resumed": true}` if a reader of that id is to continue with snapshot 7, and

@@ -1,4 +1,4 @@
-"""Local copies of small tables in object stores, in which the Java core compacts (decision 217).
+"""Local copies of small tables in object stores, in which the Java core compacts (decision 184).
 
 On the store itself the Java core takes some hundred requests for a compaction, one after the other,
 thirty of them while its commit holds the table's lock. In a copy it takes none: the metadata and

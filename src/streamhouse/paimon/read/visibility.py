@@ -9,7 +9,7 @@ Paimon shows committed rows of some tables only after a compaction, and the chan
   `full-compaction`).
 
 A stream over such a table waits until some process compacts it.
-docs/decisions/113-pipelines-compact-the-tables-they-read.md says which process does;
+docs/decisions/012-one-sidecar-jvm.md says which process does;
 `paimon.changelog.invisible_rows` counts the rows that are not visible yet.
 """
 

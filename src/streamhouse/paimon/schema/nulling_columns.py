@@ -8,7 +8,7 @@ of such files take all files of a bucket (`paimon.java.bucket_compaction`).
 
 The functions `collect`, `merge_map` and `nested_update` take the retracted elements out of what was
 merged before. A merge without the older rows finds nothing there, and forgets the retraction. So it
-must be the only row of its key in a file (decision 161).
+must be the only row of its key in a file (decision 121).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -47,7 +47,7 @@ class Snapshot:
 
     @property
     def purges(self) -> bool:
-        """Whether it is the second commit of a DELETE, which may remove rows (decision 016)."""
+        """Whether it is the second commit of a DELETE, which may remove rows (decision 121)."""
         return self.commit_kind == "COMPACT" and self.commit_user == PURGE_USER
 
     @property

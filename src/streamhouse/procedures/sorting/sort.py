@@ -2,7 +2,7 @@
 
 DuckDB sorts the rows of one partition after the other, and spills what does not fit into memory to
 a temporary folder. The result is committed as a compaction, so readers of the table's changes see
-none (decision 015).
+none (decision 014).
 """
 
 import os

@@ -33,7 +33,7 @@ class DmlStrategy:
 
     - `rewrites`: the table has no primary key, so all its rows are overwritten.
     - `retracts`: an update writes the old row (`-U`) before the new one.
-    - `purges`: deleted rows must be compacted away at once; see decision 016.
+    - `purges`: deleted rows must be compacted away at once; see decision 121.
     - `options`: table options under which the changes are written.
     - `resets`: a delete carries nulls and zeros instead of the old values.
     """

@@ -1,6 +1,6 @@
 """Finishes a DELETE from a table that merges rows, if it was killed between its two commits.
 
-The first commit retracts the values, the second compacts the rows away (decision 016). A process
+The first commit retracts the values, the second compacts the rows away (decision 121). A process
 that died between them left rows of zeros, or rows that are hidden but not removed.
 """
 

@@ -3,7 +3,7 @@
 The Rust core commits new rows as level-0 files, which readers of such a table skip. After an INSERT
 the table is compacted. After an OVERWRITE the replaced partitions would look empty until then, so
 the Java core commits its files at the top level, where readers see them, if the files of a bucket
-have no key in common (decision 087).
+have no key in common (decision 017).
 """
 
 import time

@@ -7,7 +7,7 @@
 - if a server started it (`streamhouse.serve.pipelines.runner`): `script.sql`, `log`, `log.1` and
   `stop`, which names a process that is requested to end.
 
-For the reasons see docs/decisions/071-pipeline-status-in-the-warehouse.md.
+For the reasons see docs/decisions/071-pipelines-report-in-their-warehouse.md.
 """
 
 import json

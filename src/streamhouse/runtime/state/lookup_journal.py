@@ -5,7 +5,7 @@ One row per query, batch and lookup, or several for a large result: `_query` (th
 the result, from 0), `_table` (the table's name in the script), `_keys` (how many keys the batch
 looked up) and `_rows`: JSON of the found columns, each a list of its values as text. It is
 committed before the target, under the batch's number: a batch that runs again, and an audit, read
-it instead of the server (docs/decisions/035-jdbc-lookup-results-are-committed.md). Rows that no
+it instead of the server (docs/decisions/009-rows-of-lookups-are-committed.md). Rows that no
 audit needs any more are removed.
 """
 

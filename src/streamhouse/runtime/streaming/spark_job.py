@@ -6,7 +6,7 @@ an RDD, however much it reads, and its rows never pass the JVM.
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any, Protocol, TypeAlias
 
@@ -18,7 +18,6 @@ from streamhouse.paimon.storage.object_store.store_retries import retried_task
 
 Record: TypeAlias = Mapping[str, Any]
 """A row of `task_protocol.RESULT`."""
-_OPEN_JOBS = 64
 _PICKLER: Any = CPickleSerializer()
 
 
@@ -50,16 +49,10 @@ def task_records(context: SparkContext, job: bytes, tasks: Sequence[Any]) -> "RD
 
 
 def _run(pickled: bytes, tasks: Iterable[Any]) -> Iterator[Record]:
-    job = _job(pickled)
+    job: Job = pickle.loads(pickled)
     run = resolve_name(job.task)
     for task in tasks:
         yield from records(retried_task(job.retried_in, partial(run, job, task)))
-
-
-@lru_cache(_OPEN_JOBS)
-def _job(pickled: bytes) -> Job:
-    job: Job = pickle.loads(pickled)
-    return job
 
 
 def records(batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
@@ -73,7 +66,7 @@ def shuffled(
     count: int,
     run: Callable[[int, Iterator[Record]], Iterator[pa.RecordBatch]],
 ) -> "RDD[Record]":
-    """Run `count` tasks on the records that are sent to them, each to the task number `task`.
+    """Run `count` tasks on the records that are sent to them, each to the task number `task`, or 0.
 
     Spark shuffles pickled records. `RDD.partitionBy` would collect thousands of them in the memory
     of the sender, and a record may have a block of many rows.
@@ -92,7 +85,7 @@ def shuffled(
 
 def _keyed(sent: Iterable[Record]) -> Iterator[bytes]:
     for record in sent:
-        yield pack_long(record["task"])  # type: ignore[no-untyped-call]
+        yield pack_long(record["task"] or 0)  # type: ignore[no-untyped-call]
         yield _PICKLER.dumps([record])
 
 

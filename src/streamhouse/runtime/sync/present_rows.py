@@ -1,6 +1,6 @@
 """Decides what happens to the rows that a target has before a sync reads its tables whole.
 
-docs/decisions/242-a-table-that-is-read-whole-is-compared.md says why.
+docs/decisions/195-schema-changes-of-a-sync.md says why.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator

@@ -42,7 +42,7 @@ from streamhouse.source import Offset
 
 log = logging.getLogger("streamhouse.query")
 _THREADS = 4
-"""A commit mostly waits for storage (decision 215)."""
+"""A commit mostly waits for storage (decision 148)."""
 
 
 _REFRESH_S = 30.0

@@ -1,6 +1,6 @@
 """One task of a sync's batch: reads its tables and writes their rows; returns commit messages.
 
-Several targets are written at once: docs/decisions/215-small-tables-are-written-concurrently.md
+Several targets are written at once: docs/decisions/148-one-query-syncs-many-tables.md
 says why.
 """
 

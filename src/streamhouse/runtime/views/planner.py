@@ -41,7 +41,7 @@ JOINT_WAIT_S = 0.1
 
 
 class JointChanges:
-    """Lets a refresh wait for inputs that change together (decision 356).
+    """Lets a refresh wait for inputs that change together (decision 263).
 
     Otherwise it would read those of the first input, and the next refresh those of the others,
     which would then be shown twice as late. Inputs change together if one refresh has read changes

@@ -1,7 +1,7 @@
 """Rows that two views keep alike: a build takes those of another view, and computes only the rest.
 
 Files of segments never change, so the views share them by hard links, or by copies that the object
-store makes (decision 363), and each adds to its own. A view whose SELECT has changed finds its own
+store makes (decision 285), and each adds to its own. A view whose SELECT has changed finds its own
 former rows in the same way.
 """
 

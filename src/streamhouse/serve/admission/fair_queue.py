@@ -234,7 +234,7 @@ def client_of(connection: HTTPConnection) -> str:
 class ViewComputations:
     """Slots for the computations of views, which run in the threads of pollers.
 
-    `short` is for those that end within `SHORT_S`, `long` for the others (decision 289). The queues
+    `short` is for those that end within `SHORT_S`, `long` for the others (decision 130). The queues
     belong to the event loop `loop`.
     """
 

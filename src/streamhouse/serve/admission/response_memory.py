@@ -1,6 +1,6 @@
 """Limit on the total size of the responses being sent; slow clients are disconnected for it.
 
-docs/decisions/131-responses-in-flight-are-bounded.md says why.
+docs/decisions/130-requests-and-responses-are-bounded.md says why.
 """
 
 import time

@@ -1,6 +1,6 @@
 """uvicorn protocols with limits: number of connections, size and duration of request headers.
 
-docs/decisions/249-shares-of-connections-and-streams.md says why.
+docs/decisions/130-requests-and-responses-are-bounded.md says why.
 """
 
 import asyncio

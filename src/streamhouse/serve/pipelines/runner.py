@@ -1,6 +1,6 @@
 """Starts and stops pipelines as processes of their own, which outlive the server.
 
-docs/decisions/072-pipelines-outlive-the-server.md says why.
+docs/decisions/071-pipelines-report-in-their-warehouse.md says why.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Checks and draws scripts in worker processes, so that none can hang or kill the server.
 
-docs/decisions/073-scripts-are-checked-in-their-own-process.md says why.
+docs/decisions/064-what-clients-of-the-server-may-do.md says why.
 """
 
 from collections import OrderedDict

@@ -12,7 +12,7 @@ The JSON of a SELECT has its columns instead of the snapshot, and whether rows w
 response has Arrow's stream format. Parquet and Arrow name the snapshot in the schema's metadata,
 see `RowsOrigin.metadata`. `streamhouse.serve.formats.cells` describes the values in JSON and CSV.
 
-docs/decisions/067-responses-complete-before-sending.md says why a response is in a file first.
+docs/decisions/130-requests-and-responses-are-bounded.md says why a response is in a file first.
 """
 
 import contextlib

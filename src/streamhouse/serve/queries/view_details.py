@@ -1,7 +1,7 @@
 """Metadata of a served view: schema, options, snapshots, tags and data files.
 
 It must not reveal columns and rows that the view hides
-(docs/decisions/132-servers-of-chosen-views-reveal-nothing-else.md).
+(docs/decisions/064-what-clients-of-the-server-may-do.md).
 """
 
 import itertools

@@ -59,7 +59,7 @@ def _with_hashes(plan: BoundedQuery) -> BoundedQuery:
 
 
 class RowHashes:
-    """The number of the rows, and the sum of their hashes, in any order (decision 248)."""
+    """The number of the rows, and the sum of their hashes, in any order (decision 130)."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -7,7 +7,7 @@ time, so each is a fork of a process that has all modules loaded. That is the on
 also if this is killed. A worker reads requests from a pipe and writes responses to it; it exits
 when the pipe is closed, and with its parent.
 
-docs/decisions/064-client-sql-runs-in-its-own-process.md says why.
+docs/decisions/064-what-clients-of-the-server-may-do.md says why.
 """
 
 import contextlib

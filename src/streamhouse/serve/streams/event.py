@@ -40,7 +40,7 @@ class StreamPosition:
 
     `snapshot` and `time_ms` (the commit time) are 0 for a table without snapshots. `stamp`
     distinguishes the snapshot from others with the same id, in a table that was recreated or
-    rolled back (docs/decisions/061-event-ids-name-a-commit.md).
+    rolled back (docs/decisions/060-subscribers-share-one-event-chain.md).
     """
 
     snapshot: int

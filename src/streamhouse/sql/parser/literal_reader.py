@@ -1,4 +1,4 @@
-"""Reads the rows of a long INSERT … VALUES from its tokens, without the SQL parser (decision 102).
+"""Reads the rows of a long INSERT … VALUES from its tokens, without the SQL parser (decision 259).
 
 The parser creates a dozen objects per value and makes several passes over all of them. Rows that
 programs write differ only in their literals. So this module reads each cell as a *form* and the

@@ -1,7 +1,7 @@
 """Tables of all versions of the rows of another table, which has a primary key and a watermark.
 
 A table with a primary key has its newest rows only. So a stream of its changes keeps each version
-under the key and its time, and notes at which time a row was deleted (decision 351). Joins as of a
+under the key and its time, and notes at which time a row was deleted (decision 267). Joins as of a
 stored time read the versions as they read a view of the newest row of each key.
 """
 

@@ -1,4 +1,4 @@
-"""Parses CREATE FUNCTION and DROP FUNCTION, for Python functions (decision 125).
+"""Parses CREATE FUNCTION and DROP FUNCTION, for Python functions (decision 339).
 
 A script can call a function from its CREATE to its DROP, or to the end of the script. No catalog
 stores it.

@@ -1,4 +1,4 @@
-"""Restores the secrets of a script that was shown with stars for them (decision 082)."""
+"""Restores the secrets of a script that was shown with stars for them (decision 147)."""
 
 import re
 from bisect import bisect_right

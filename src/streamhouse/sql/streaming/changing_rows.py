@@ -2,14 +2,14 @@
 
 A row is added at one time and retracted at another. What is computed from the time (or joined at
 it) then differs: a filter that let the row in drops its retraction, a sum subtracts another value
-than it added. Such a row would stay for ever, so the time is refused there (decision 234). In a
+than it added. Such a row would stay for ever, so the time is refused there (decision 224). In a
 plain column it is allowed: the target finds the row by its key.
 
 A lookup joins the rows of a dimension as they are now. So the row that a `-U` or `-D` takes back
 may have had a match that is gone, or have passed a WHERE over the dimension that fails now. If the
 target has the source's key, the row is known without the lookup. Retractions then pass INNER
 lookups, WHERE conditions over lookups, and never wait for a match; conditions over the source alone
-still apply, as they give the same result at any time (decision 235).
+still apply, as they give the same result at any time (decision 224).
 
 The updates of a source of upserts, such as `upsert-kafka`, lack the row before the change, and its
 deletes have only the key. A filter, a join that drops rows or an aggregation would keep rows that

@@ -2,7 +2,7 @@
 
 It is the greatest watermark of the rows of former batches. The tasks of a batch report that of its
 rows, and the offset of the next batch has it, so a batch that runs again returns the same rows
-(decision 331).
+(decision 321).
 """
 
 from sqlglot import exp

@@ -2,7 +2,7 @@
 
 A lookup join sees each row once, as of its time, so only a streaming query can compute it. A query
 of the joined rows fills a table, and the rest of the SELECT reads that table, as a view does
-(decision 299). Both are texts of the script's own, with the names of the columns replaced.
+(decision 267). Both are texts of the script's own, with the names of the columns replaced.
 """
 
 import itertools

@@ -155,7 +155,7 @@ def _with_removals(
     A WHERE, an INNER lookup or a changed key may drop the `+U`: the row has left the result. A
     `partial-update` table with `remove-record-on-delete` removes the record then, and the key may
     occur again later in the same batch. Its writer must not take the two rows for one update, which
-    keeps old values where the new row has nulls (decision 160).
+    keeps old values where the new row has nulls (decision 224).
 
     `rows` is SQL for the rows, with the output `columns` of `top`, then `_row`, `rowkind` and what
     else `order` has, by which the result is sorted.

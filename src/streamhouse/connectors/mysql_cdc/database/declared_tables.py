@@ -1,6 +1,6 @@
 """A declared table: one MySQL table, or all that match regular expressions, read as one stream.
 
-docs/decisions/157-shards-of-a-declared-table.md says how names are interpreted.
+docs/decisions/272-sets-of-mysql-tables.md says how names are interpreted.
 """
 
 import contextlib

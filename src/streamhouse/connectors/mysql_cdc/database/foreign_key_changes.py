@@ -1,6 +1,6 @@
 """Finds the tables whose rows foreign keys have changed, by the changes of their parents.
 
-docs/decisions/264-rows-that-foreign-keys-change.md says why.
+docs/decisions/195-schema-changes-of-a-sync.md says why.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -22,7 +22,7 @@ _MOST_TIME_DIGITS = 3
 
 @dataclass(frozen=True)
 class TypeMapping:
-    """The modes that are on; the guide `sync.md` describes them."""
+    """The modes that are on; `docs/reference/sync.md` describes them."""
 
     modes: frozenset[str] = frozenset()
 

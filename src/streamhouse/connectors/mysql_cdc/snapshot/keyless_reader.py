@@ -1,7 +1,7 @@
 """Reads a table without a key exactly as of a binlog position.
 
 The rows are a multiset. A short lock determines which changes a SELECT sees. Those between the
-position and the lock are undone (docs/decisions/145-tables-without-a-key.md)."""
+position and the lock are undone (docs/decisions/001-mysql-chunks.md)."""
 
 from __future__ import annotations
 

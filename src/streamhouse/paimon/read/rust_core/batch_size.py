@@ -4,7 +4,7 @@ The core reads two kinds of files wrongly with the usual batch size. In an ORC f
 vector, its reader takes the rows between two deleted rows in batches. If they are more than one
 batch, it loses its place in the vector, and returns all rows up to the end of the stripe, deleted
 ones included. If a filter is pushed down to such a file, it panics. So these files are read with a
-batch size that no such run of rows can exceed, and without filters (decision 086).
+batch size that no such run of rows can exceed, and without filters (decision 105).
 
 Avro files with ROW columns are read row by row (`paimon.schema.file_formats.avro_rows`).
 """

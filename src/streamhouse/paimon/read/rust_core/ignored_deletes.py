@@ -3,7 +3,7 @@
 Writers of such a table drop retractions, so its files have only those from before the option was
 set. Paimon's Java core ignores these, too: it returns the deleted rows in reads, and writes them
 again when it compacts. The Rust core applies them. So the same table would have other rows before
-a compaction than after it (decision 138).
+a compaction than after it (decision 105).
 """
 
 from __future__ import annotations

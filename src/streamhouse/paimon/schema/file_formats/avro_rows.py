@@ -1,4 +1,4 @@
-"""ROW values in Avro files, which the Rust core may read as nulls (decision 108).
+"""ROW values in Avro files, which the Rust core may read as nulls (decision 105).
 
 Its reader finds the fields of a ROW by their position in the first value of a batch. If that value
 is null, it returns null for all fields of the batch's other values. A batch of one row has only one

@@ -1,4 +1,4 @@
-"""TIMESTAMP and TIMESTAMP_LTZ of 7 to 9 digits, which are read and never written (decision 106).
+"""TIMESTAMP and TIMESTAMP_LTZ of 7 to 9 digits, which are read and never written (decision 105).
 
 Paimon stores them as INT96 in Parquet files. The Rust core writes INT64 nanoseconds instead, which
 the Java core, and so Flink and every compaction, misreads as years far from those written. Arrow,

@@ -1,4 +1,4 @@
-"""Values that ORC files change, unlike files of other formats (decision 107).
+"""Values that ORC files change, unlike files of other formats (decision 105).
 
 Paimon's Java core writes ORC files, in Flink or in a compaction; the Rust core reads them.
 

@@ -6,9 +6,9 @@
 - Where a `-D` removes the record (`remove-record-on-delete`), both cores merge it and the row after
   it into one row, and lose the information that the record in older files is removed.
 - A retraction sets a `last_non_null_value` column to null. Merged with other rows it is a plain row
-  with a null, which leaves the value of older files as it was (decision 142).
+  with a null, which leaves the value of older files as it was (decision 121).
 - A retraction takes elements out of a `collect`, `merge_map` or `nested_update` column. Merged with
-  other rows it takes them out of those only (decision 161).
+  other rows it takes them out of those only (decision 121).
 
 Rows for which this matters go into later files of the same commit.
 """

@@ -1,6 +1,6 @@
 """Rows that wait for a match in a lookup with a retry policy, in tables of the query.
 
-A row that misses its lookup waits. Where the order of the changes of a key matters (decision 162),
+A row that misses its lookup waits. Where the order of the changes of a key matters (decision 009),
 later rows of its key wait behind it, though they may have a match: the last one decides, so none
 may overtake another. A retraction of a row that still waits cancels it: neither has reached the
 target. Elsewhere each row waits on its own.

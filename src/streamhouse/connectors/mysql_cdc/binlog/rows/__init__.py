@@ -1,1 +1,1 @@
-"""Row events, decoded many at once by column (decision 187)."""
+"""Row events, decoded many at once by column (decision 042)."""
