@@ -2,7 +2,7 @@
 
 import csv
 from datetime import datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
 
@@ -21,6 +21,9 @@ Row: TypeAlias = dict[str, Any]
 """The values of a row, by column."""
 _KINDS = {kind: kind for kind in ("+I", "-U", "+U", "-D")}
 _KINDS |= {"insert": "+I", "update": "+U", "delete": "-D"}
+_ALL_DIGITS = Context(prec=99)
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+"""The digits of a fraction of a second, by the unit of a type."""
 
 
 def _listed(rows: Any) -> Any:
@@ -139,17 +142,32 @@ def typed(rows: Rows, schema: pa.Schema, where: str, operation: str = "") -> Row
     for bad in decoded.bad:
         raise OptionError(f"{where}: row {bad.index + 1}: {bad.reason}")
     found = decoded.rows.to_pylist()
-    for number, (row, value) in enumerate(zip(rows, found, strict=True), 1):
-        for name, text in row.items():
-            if _is_rounded(text, value[name], kind := schema.field(name).type):
-                problem = f"column '{name}': {text} has more digits than {flink_type(kind)}"
-                raise OptionError(f"{where}: row {number}: {problem}")
+    for number, row in enumerate(rows, 1):
+        for name, value in row.items():
+            if ignored := _ignored(value, schema.field(name).type):
+                raise OptionError(f"{where}: row {number}: column '{name}': {ignored}")
     return [{name: value[name] for name in row} for row, value in zip(rows, found, strict=True)]
 
 
-def _is_rounded(text: Any, value: Any, kind: pa.DataType) -> bool:
-    """Whether a value lacks digits of its text, which the format allows."""
-    if isinstance(value, datetime):
-        digits = {"s": 0, "ms": 3}.get(kind.unit, 6)
-        return len(text.partition(".")[2].rstrip("Z0")) > digits
-    return isinstance(value, Decimal) and Decimal(text) != value
+def _ignored(value: Any, kind: pa.DataType) -> str:
+    """What of a value the format ignores: a field that a ROW does not have, or digits."""
+    parts: list[tuple[Any, pa.DataType]] = []
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        fields = {field.name: field.type for field in kind}
+        for name in value.keys() - fields:
+            return f"there is no field '{name}'; {nearest(name, fields)}"
+        parts = [(each, fields[name]) for name, each in value.items()]
+    elif pa.types.is_map(kind) and isinstance(value, dict):
+        parts = [(each, kind.item_type) for each in value.values()]
+    elif pa.types.is_list(kind) and isinstance(value, list):
+        parts = [(each, kind.value_type) for each in value]
+    elif isinstance(value, str):
+        digits, most = 0, 0
+        if pa.types.is_decimal(kind):
+            exponent = Decimal(value).normalize(_ALL_DIGITS).as_tuple().exponent
+            digits, most = -int(exponent), kind.scale
+        elif pa.types.is_timestamp(kind):
+            digits, most = len(value.partition(".")[2].rstrip("Z0")), _DIGITS[kind.unit]
+        if digits > most:
+            return f"{value} has more digits than {flink_type(kind)}"
+    return next(filter(None, (_ignored(*part) for part in parts)), "")

@@ -363,6 +363,10 @@ def test_values_of_all_types_and_functions_in_a_catalog(tmp_path: Path) -> None:
     assert problems(tmp_path, script, tests.format(rows, other)) == ""
     digit = problems(tmp_path, script, tests.format(rows, other.replace("5678}", "5679}")))
     assert "round 1: expect copy" in digit
+    more = problems(tmp_path, script, tests.format(rows, other.replace("5678}", "56785}")))
+    assert "56785 has more digits than DECIMAL(38, 18)" in more
+    field = problems(tmp_path, script, tests.format(rows, other.replace("y: no}", "z: no}")))
+    assert "column 'r': there is no field 'z'; known: x, y" in field
 
 
 def test_rows_given_to_a_table_that_merges_are_merged(tmp_path: Path) -> None:
