@@ -36,11 +36,12 @@ def with_variables(text: str, values: Mapping[str, str]) -> str:
     return edited(text, edits)
 
 
-def with_references(text: str) -> str:
+def with_references(text: str, required: bool = True) -> str:
     """The script with the environment variables that its options refer to.
 
     The value of a secret option stays a reference, which is resolved when it is used. Raises
-    `OptionError` with line and column for one that is not set, or not allowed.
+    `OptionError` with line and column for one that is not set, or not allowed; unless `required`,
+    it stays, too.
     """
     if "${" not in text:
         return text
@@ -52,6 +53,8 @@ def with_references(text: str) -> str:
         try:
             resolved = resolve_secrets({option.key: value}, "", keep=True)[option.key]
         except OptionError as error:
+            if not required:
+                continue
             at, reason = script.position(option.start), str(error).removeprefix(": ")
             raise OptionError(f"line {at.line}, column {at.column}: {reason}") from None
         edits.append((option.start, option.end, resolved.replace("'", "''")))

@@ -6,7 +6,6 @@ time. What Spark does is left out: no task is repeated, and no process dies.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +17,7 @@ import pyarrow as pa
 from streamhouse.runtime.streaming import spark_job
 from streamhouse.runtime.streaming.query import JobQuery
 from streamhouse.runtime.streaming.spark_job import Record
-from streamhouse.runtime.streaming.tasks import worker_resources
+from streamhouse.runtime.streaming.tasks.worker_resources import close_resources
 
 _RUN = JobQuery._run
 
@@ -62,9 +61,7 @@ def _run(query: JobQuery, spark: Any, name: str) -> None:
     finally:
         # Some of the core's objects must go in the thread that has made them.
         spec: Any = query.spec
-        opened = worker_resources._open.pop((os.getpid(), spec.query_id), None)
-        if opened is not None:
-            opened.close()
+        close_resources(spec.query_id)
 
 
 @contextmanager

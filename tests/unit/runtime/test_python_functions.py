@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.cli.script_text import parse_scripts, read_scripts
 from streamhouse.duckdb_engine import run_bounded
 from streamhouse.errors import QueryError, SqlError, UnsupportedSqlError
 from streamhouse.graph.build import graph_of
 from streamhouse.runtime.execute import execute
+from streamhouse.runtime.script_text import parse_scripts, read_scripts
 from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe

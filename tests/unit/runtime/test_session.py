@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.unit.runtime.test_script import CollectedOutput
 
-from streamhouse.cli.script_text import read_script
 from streamhouse.errors import OptionError, TableError
 from streamhouse.graph.build import graph_of
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
+from streamhouse.runtime.script_text import read_script
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import CreateTable

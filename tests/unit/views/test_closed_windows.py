@@ -366,11 +366,7 @@ class ClosedView:
 
     def check_audit(self) -> None:
         """Assert that an audit finds no difference."""
-        assert self.spec.select is not None
-        comparison = Comparison(
-            self.session.session, self.spec, self.spec.select[0], self.offset, self._id
-        )
-        assert not comparison.audit().differences
+        assert not Comparison(self.spec, self.offset, self._id).audit().differences
 
     def result(self) -> Counter[Any]:
         return self.session.rows("SELECT * FROM t__view")

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from streamhouse.cli.flags import DEFAULT_WAREHOUSE, open_warehouse, script_variables, with_flags
-from streamhouse.cli.script_text import parse_scripts, read_scripts
+from streamhouse.runtime.script_text import parse_scripts, read_scripts
 
 _DIFFERS = 3
 _KINDS = {"added": "+I", "changed": "+U", "removed": "-D"}

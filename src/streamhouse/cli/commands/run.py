@@ -22,8 +22,8 @@ from streamhouse.cli.flags import (
 )
 from streamhouse.cli.restart_state import recent_restarts, restart_after
 from streamhouse.cli.run_output import JsonOutput, TextOutput
-from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
 from streamhouse.runtime.run_output import RunOutput
+from streamhouse.runtime.script_text import join_scripts, parse_scripts, read_scripts
 
 if TYPE_CHECKING:
     from streamhouse.runtime.monitoring.reporter import Reporter

@@ -109,14 +109,14 @@ def _refreshed(address: TableAddress, where: str | None, dry_run: bool) -> Repai
             f"{address.identifier} is a materialized view, and its repair is a refresh of all its "
             "rows; leave the condition out"
         )
-    session, spec, text = view_audit.opened_view(address)
+    spec = view_audit.opened_view(address)
     if spec.plan.windows is not None:
         raise TableError(
             f"{address.identifier} has windows as they were when a watermark closed them, which no "
             "repair can compute; run its script once with --from-scratch"
         )
     if dry_run:
-        found = view_audit.compare_newest(session, spec, text).differences
+        found = view_audit.compare_newest(spec).differences
         kinds = Counter(
             "-D" if one.expected is None else "+I" if one.actual is None else "+U" for one in found
         )

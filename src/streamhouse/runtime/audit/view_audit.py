@@ -37,11 +37,10 @@ from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.runtime.views.watermarks import of_later_windows
 from streamhouse.source import Offset
-from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.expressions.zones import UTC, ZONE_OPTION
-from streamhouse.sql.plan import BoundedScan, TableInfo
+from streamhouse.sql.plan import BoundedScan
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView
 
@@ -68,13 +67,8 @@ def is_view(address: TableAddress) -> bool:
     return next(writers, None) not in others
 
 
-def opened_view(
-    address: TableAddress, checkpoint: Checkpoint | None = None
-) -> tuple[Session, ViewSpec, str]:
-    """A session, the specification of a view's query in it, and the text of the query.
-
-    `checkpoint`: that of the query, if several append to the table.
-    """
+def opened_view(address: TableAddress, checkpoint: Checkpoint | None = None) -> ViewSpec:
+    """The specification of a view's query; `checkpoint`: its own, if several append to a table."""
     session = Session(address.warehouse)
     full = session.full(split_identifier(address.identifier))
     kept = _kept_select(checkpoint or _checkpoints(address)[0])
@@ -82,11 +76,11 @@ def opened_view(
     if kept is None or session.materialized.find(full) is not None:
         view = session.materialized.defined(full)
         session.settings.set(ZONE_OPTION, view.stored.zone)
-        return session, view_spec(session, table, view.plan), view.stored.query
+        return view_spec(session, table, view.plan)
     text, columns, closed, zone = kept
     session.settings.set(ZONE_OPTION, zone)
     plan = plan_view_into(Query(text, _START), session, table, tuple(columns), closed)
-    return session, replace(view_spec(session, table, plan), select=(text, tuple(columns))), text
+    return replace(view_spec(session, table, plan), select=(text, tuple(columns)))
 
 
 def _checkpoints(address: TableAddress) -> list[Checkpoint]:
@@ -122,7 +116,7 @@ def compare_view(address: TableAddress) -> Audit:
 
 
 def _compared_with(address: TableAddress, checkpoint: Checkpoint) -> Audit:
-    session, spec, text = opened_view(address, checkpoint)
+    spec = opened_view(address, checkpoint)
     last, newest = checkpoint.logs.last_offset(), ViewPlanner(spec).newest({})
     # The first word is the text of the query as the script has it; the second is the table.
     current = bool(last) and last["view"].split()[-1] == newest["view"].split()[-1]
@@ -133,24 +127,24 @@ def _compared_with(address: TableAddress, checkpoint: Checkpoint) -> Audit:
                 "watermark closed their windows, which only the checkpoint of its pipeline knows; "
                 "audit it on that machine"
             )
-        return Comparison(session, spec, text, last, checkpoint.known_id()).audit()
+        return Comparison(spec, last, checkpoint.known_id()).audit()
     if not current:
-        return compare_newest(session, spec, text)
-    result = Comparison(session, spec, text, last, checkpoint.known_id()).audit()
+        return compare_newest(spec)
+    result = Comparison(spec, last, checkpoint.known_id()).audit()
     # A statement may have refreshed the view since.
     if result.differences and last["vector"] != newest["vector"]:
-        now = compare_newest(session, spec, text)
+        now = compare_newest(spec)
         result = result if now.differences else now
     return result
 
 
-def compare_newest(session: Session, spec: ViewSpec, text: str) -> Audit:
+def compare_newest(spec: ViewSpec) -> Audit:
     """Compare a view with its SELECT at the newest snapshots.
 
     Whether it has been refreshed since is not known.
     """
     newest = {"now": time.time_ns() // 1_000_000, **ViewPlanner(spec).newest({})}
-    return Comparison(session, spec, text, newest, None).audit(unknown=True)
+    return Comparison(spec, newest, None).audit(unknown=True)
 
 
 class Comparison:
@@ -159,20 +153,14 @@ class Comparison:
     Its later batches do not count.
     """
 
-    def __init__(
-        self, session: Session, spec: ViewSpec, text: str, offset: Offset, writer: str | None
-    ) -> None:
+    def __init__(self, spec: ViewSpec, offset: Offset, writer: str | None) -> None:
         self._spec, self._offset, self._writer = spec, offset, writer
         self._table = spec.target.open()
         self._columns = [c for c in self._table.columns if c.name != HIDDEN_KEY]
-        target = TableInfo(("view",), tuple(self._columns))
-        columns = spec.select[1] if spec.select is not None else ()
         windows = spec.plan.windows
-        if windows is None:
-            self._query = analyze_bounded(Query(text, _START), session, target, columns)
-        else:
-            assert windows.seen is not None
-            self._query = windows.seen
+        query = spec.plan.query if windows is None else windows.seen
+        assert query is not None
+        self._query = query
 
     def audit(self, unknown: bool = False) -> Audit:
         """Compare; `unknown`: it is not known whether the view was computed from the offset."""

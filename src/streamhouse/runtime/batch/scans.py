@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.registry import check_declaration, connector, effective_options
+from streamhouse.connectors.registry import check_declaration
 from streamhouse.duckdb_engine import Batches
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
@@ -65,8 +65,7 @@ def scan_of(
     if scan.options:
         table = replace(table, options={**table.options, **scan.options})
         check_declaration(table, f"table {'.'.join(table.name[1:])}")
-    reader = connector(table.connector)
-    return reader.scan(table, effective_options(table), scan.columns)
+    return session.scan(table, scan.columns)
 
 
 def _pinned(session: Session, scan: BoundedScan) -> Any:

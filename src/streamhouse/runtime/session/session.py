@@ -6,13 +6,14 @@ Describes what a query reads and writes, so that drivers and executors can open 
 import re
 import sys
 from collections import UserDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors import registry
 from streamhouse.connectors.bad_records import OPTIONS, BadRecordOptions
+from streamhouse.connectors.base import Scan
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError, TableError
 from streamhouse.lookup.dimension import DimensionSpec
@@ -183,6 +184,11 @@ class Session(Resolver):
             partitioned_by=table.partitioned_by,
             primary_key=table.primary_key,
         )
+
+    def scan(self, table: TableInfo, columns: Sequence[str]) -> Scan:
+        """A bounded read of a table of another connector than Paimon."""
+        options = registry.effective_options(table)
+        return registry.connector(table.connector).scan(table, options, columns)
 
     def dead_letters(self, query: StreamQuery) -> TableAddress | None:
         """The table into which the source of a query writes bad records; None if there is none."""

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import time
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ _LOGS = ("offsets", "commits")
 _VERSION = "v1"
 KEPT = 100
 """So many batches stay in the logs."""
+FIXED_MS: ContextVar[int] = ContextVar("fixed_ms", default=0)
+"""The time at which the next batches run (epoch ms); 0: that of the clock."""
 
 
 def next_batch(end: Offset) -> int:
@@ -28,7 +31,8 @@ def next_batch(end: Offset) -> int:
 
 def next_time(end: Offset) -> int:
     """The time of the next batch, from now on (epoch ms): later than that of the one before."""
-    return max(time.time_ns() // 1_000_000, int(end.get("now", 0)) + 1)
+    now = FIXED_MS.get() or time.time_ns() // 1_000_000
+    return max(now, int(end.get("now", 0)) + 1)
 
 
 def note(file: Path, end: Offset, value: Any) -> None:

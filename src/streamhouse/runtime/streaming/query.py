@@ -190,12 +190,13 @@ class JobQuery(ABC):
                     continue
                 logs.plan(end)
             tasks = retried(partial(planner.tasks, start, end))
-            self._run_batch(task_records(spark, job, tasks))
+            self.run_batch(task_records(spark, job, tasks))
             logs.commit()
             planner.committed(end)
             start = end
 
-    def _run_batch(self, sent: RDD[Record]) -> None:
+    def run_batch(self, sent: RDD[Record]) -> None:
+        """Run the tasks of a planned batch, commit it, then pause."""
         began = time.monotonic()
         batch = self.commit(sent)
         if batch is None:

@@ -74,3 +74,10 @@ def resources_of(spec: QuerySpec) -> WorkerResources:
             found.close()
         found = _open[key] = WorkerResources(spec)
     return found
+
+
+def close_resources(query_id: str) -> None:
+    """Close what this process keeps open for a query that has ended."""
+    found = _open.pop((os.getpid(), query_id), None)
+    if found is not None:
+        found.close()

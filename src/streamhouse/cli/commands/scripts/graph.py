@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from streamhouse.cli.flags import catalog_options, script_variables, with_flags
-from streamhouse.cli.script_text import parse_scripts, read_scripts
 from streamhouse.errors import OptionError
+from streamhouse.runtime.script_text import parse_scripts, read_scripts
 
 
 @with_flags("graph")

@@ -60,11 +60,14 @@ def join_scripts(files: Sequence[str], texts: Sequence[str]) -> str:
     return "\n;\n".join(parts)
 
 
-def parse_scripts(files: Sequence[str], texts: Sequence[str]) -> tuple[list[Statement], list[str]]:
+def parse_scripts(
+    files: Sequence[str], texts: Sequence[str], connects: bool = True
+) -> tuple[list[Statement], list[str]]:
     """The statements of all files as one script, and the file of each if there are several.
 
     `texts` are the files' texts. If the script creates functions, Python modules are from now on
-    also searched in the folders of the files.
+    also searched in the folders of the files. Unless it `connects` to servers, the environment need
+    not have the variables that options refer to.
     """
     from streamhouse.sql.script_variables import with_references
     from streamhouse.sql.statements.create_function import declared_after
@@ -75,7 +78,7 @@ def parse_scripts(files: Sequence[str], texts: Sequence[str]) -> tuple[list[Stat
 
     def parse(text: str) -> list[Statement]:
         nonlocal functions
-        statements = parse_script(with_references(text), functions)
+        statements = parse_script(with_references(text, required=connects), functions)
         for statement in statements:
             functions = declared_after(functions, statement)
         return statements
