@@ -45,7 +45,7 @@ _FILE_BYTES = 64 * 1024
 
 
 def run(spec: SyncSpec, task: SyncTaskInput) -> Iterator[pa.RecordBatch]:
-    """Run a task of a batch; see `runtime.streaming.spark_data_source.Job`."""
+    """Run a task of a batch; see `runtime.streaming.spark_job.Job`."""
     return SyncTask(spec, task).run()
 
 
