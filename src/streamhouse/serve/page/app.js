@@ -6,7 +6,7 @@ import { askWith, json } from "./server/requests.js";
 import { QueryScreen } from "./sql/query-screen.js";
 import { put, say } from "./ui/dom.js";
 import { listenForShortcuts } from "./ui/keyboard-shortcuts.js";
-import { empty } from "./ui/placeholder.js";
+import { empty, skeleton } from "./ui/placeholder.js";
 import { applyStoredTheme, toggleTheme } from "./ui/theme.js";
 import { tokenPrompt } from "./ui/token-dialog.js";
 import { showNoOpenView } from "./views/no-open-view.js";
@@ -161,7 +161,7 @@ function openView(name) {
   }
   // Routed again when the list changes: a script that has just started may create the view.
   currentRoute = "waiting";
-  if (!views.loaded) put(main);
+  if (!views.loaded) put(main, skeleton(10));
   else if (!name) first();
   else showNoOpenView(main, views.names, name);
 }

@@ -4,6 +4,7 @@ import { kindOf } from "../format/column-values.js";
 import { count, whole } from "../format/numbers.js";
 import { columnOrder, ownOrder } from "../rows/sort-order.js";
 import { h, put, say } from "../ui/dom.js";
+import { skeleton } from "../ui/placeholder.js";
 import { CellTexts } from "./cell-texts.js";
 import { arrive, flash } from "./change-animations.js";
 import { ColumnWidths } from "./column-widths.js";
@@ -50,11 +51,13 @@ export class VirtualTable {
   #calm = true;
   #push = 0;
   #body = h("div", { className: "grid-body", role: "rowgroup" });
-  #note = h("div", { className: "grid-note", hidden: true });
+  #note = h("div", { className: "grid-note" }, skeleton(9));
   /** Called after each draw. */
   onDraw = () => {};
+  /** Called after the user has changed the order. */
+  onSort = () => {};
   /** The text of an empty table. */
-  nothing = "No rows yet. They appear here as soon as they are written.";
+  nothing = "No rows.";
 
   /**
    * @param {string} label
@@ -126,10 +129,20 @@ export class VirtualTable {
     return this.#head.serverOrder;
   }
 
+  /**
+   * Sorts by a column, as a click on its header does.
+   * @param {number} at
+   * @param {boolean} down
+   */
+  sort(at, down) {
+    this.#head.setSort({ at, down });
+  }
+
   #sorted() {
     this.#unsorted = true;
     this.#calm = false;
     this.#later();
+    this.onSort();
   }
 
   /** @param {RowStore} rows */
