@@ -1,6 +1,7 @@
 // The page: opens the screen that the address names, runs shortcuts, and shows messages around it.
 
 import { ScriptEditor } from "./editor/script-editor.js";
+import { OverviewScreen } from "./overview/overview-screen.js";
 import { PipelinesScreen } from "./pipelines/pipelines-screen.js";
 import { askWith, json } from "./server/requests.js";
 import { QueryScreen } from "./sql/query-screen.js";
@@ -95,7 +96,7 @@ const tools = {
 
 function route() {
   const [, path, second = ""] = location.hash.split("/");
-  const first = path || "views";
+  const first = path || "overview";
   const name = decoded(second);
   const newRoute = `${first}/${name}`;
   if (currentRoute === newRoute) return;
@@ -112,10 +113,18 @@ function route() {
   currentRoute = newRoute;
   document.title = `${name || titleOf(first)} · Streamhouse`;
   main.scrollTop = 0;
-  if (first === "pipelines")
+  if (first === "overview") {
+    views.open(null);
+    screen = new OverviewScreen(main, () => views.own, health, lost);
+  } else if (first === "pipelines")
     screen = new PipelinesScreen(main, name || null, { link: linkTo, say: notify, lost }, allowed);
   else if (first === "sql")
-    screen = new QueryScreen(main, lastView ?? views.names[0] ?? null, health);
+    screen = new QueryScreen(main, lastView ?? views.names[0] ?? null, {
+      views: () => views.own,
+      ready: views.ready,
+      health,
+      say: notify,
+    });
   else if (first === "editor") screen = new ScriptEditor(main, linkTo, notify, allowed);
   else openView(name);
   keepFocus(held);
@@ -188,6 +197,7 @@ function act(key) {
     "/": () => views.search.focus(),
     j: () => views.move(1),
     k: () => views.move(-1),
+    o: () => go("#/"),
     v: () => go("#/views"),
     s: () => go("#/sql"),
     p: () => go("#/pipelines"),

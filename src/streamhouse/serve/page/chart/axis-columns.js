@@ -18,6 +18,7 @@ const NUMBERED = /(^|_)id$|_no$/i;
 
 /** Columns are indexes, -1 for none; `settings` is the `chart` of the views file. */
 export class AxisColumns {
+  #live;
   #names;
   #settings;
 
@@ -25,8 +26,10 @@ export class AxisColumns {
    * @param {TypedColumn[]} columns
    * @param {string[]} key
    * @param {ChartSettings | null} settings
+   * @param {boolean} live whether the rows change
    */
-  constructor(columns, key, settings) {
+  constructor(columns, key, settings, live) {
+    this.#live = live;
     this.columns = columns;
     this.#names = columns.map((column) => column.name);
     this.#settings = settings;
@@ -116,11 +119,11 @@ export class AxisColumns {
   /** @returns {ChartKind[]} */
   #kinds() {
     if (this.#settings?.type === "none") return [];
-    if (!this.measures.length && this.keyAt.length) return [];
+    if (!this.measures.length && (this.keyAt.length || !this.#live)) return [];
     /** @type {ChartKind[]} */
     const found = this.labelAt.length && this.measures.length ? ["bars"] : [];
     if (this.timeAt >= 0 && this.measures.length) found.push("time");
-    return [...found, "seen"];
+    return this.#live ? [...found, "seen"] : found;
   }
 
   #firstKind() {

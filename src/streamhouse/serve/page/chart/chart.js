@@ -67,13 +67,14 @@ export class Chart {
   #hint = h("p", { className: "hint", role: "status" });
 
   /**
-   * `settings` is the `chart` of the views file.
+   * `settings` is the `chart` of the views file; `live`: the rows change.
    * @param {TypedColumn[]} columns
    * @param {string[]} key
    * @param {ChartSettings | null} settings
+   * @param {boolean} [live]
    */
-  constructor(columns, key, settings) {
-    this.#axes = new AxisColumns(columns, key, settings);
+  constructor(columns, key, settings, live = true) {
+    this.#axes = new AxisColumns(columns, key, settings, live);
     this.#settings = settings;
     this.#frames = new LiveLines(this.#axes);
     this.#controls = new ChartControls(this.#axes, () => this.#later(0));

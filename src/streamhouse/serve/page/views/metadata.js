@@ -54,9 +54,9 @@ function sections(response, what) {
   const single = {};
   for (const [name, value] of Object.entries(response)) {
     if (Array.isArray(value) && value.length && value.every(isObject))
-      parts.push(h("h3", {}, title(name)), listing(value, title(name)));
+      parts.push(h("h2", {}, title(name)), listing(value, title(name)));
     else if (isObject(value) && Object.keys(value).length)
-      parts.push(h("h3", {}, title(name)), pairs(value, title(name)));
+      parts.push(h("h2", {}, title(name)), pairs(value, title(name)));
     else if (!Array.isArray(value) || value.length) single[name] = value;
   }
   if (Object.keys(single).length) parts.unshift(pairs(single, "Summary"));

@@ -72,6 +72,11 @@ export class ViewList {
     return this.#found().map((view) => view.name);
   }
 
+  /** All views but the tables that queries keep for themselves; null until the list is loaded. */
+  get own() {
+    return this.#loaded ? this.#views.filter(({ name }) => !isAuxiliaryTable(name)) : null;
+  }
+
   get loaded() {
     return this.#loaded;
   }

@@ -7,6 +7,7 @@ import { RowStore } from "../rows/row-store.js";
 import { wordsCondition } from "../rows/words-condition.js";
 import { ChangeStream } from "../server/change-stream.js";
 import { messageOf } from "../server/errors.js";
+import { token } from "../server/requests.js";
 import { hasOtherColumns } from "../server/stream-columns.js";
 import { VirtualTable } from "../table/virtual-table.js";
 import { h, put, say } from "../ui/dom.js";
@@ -15,6 +16,7 @@ import { ChangeSummary } from "./change-summary.js";
 import { Freshness } from "./freshness.js";
 import { showMetadata } from "./metadata.js";
 import { TimeTravel } from "./time-travel.js";
+import { showUsage } from "./usage.js";
 import { ViewTabs } from "./view-tabs.js";
 
 /** @typedef {import("./time-travel.js").PastRows} PastRows */
@@ -289,7 +291,8 @@ export class ViewScreen {
     this.#details.hidden = tab === "rows";
     if (tab === "rows") return;
     put(this.#details);
-    showMetadata(this.#details, this.#view.name, tab);
+    if (tab === "use") showUsage(this.#details, this.#view, token() !== null);
+    else showMetadata(this.#details, this.#view.name, tab);
   }
 
   #newStage() {
