@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -89,3 +90,51 @@ def test_only_visible_columns_are_in_the_document(server: Serving, browser: Brow
         assert 100 < cells.count() < MOST_CELLS
         scroll.evaluate("e => { e.scrollTop = 0; e.scrollLeft = 0; }")
         expect(first.first).to_have_text("0")
+
+
+def test_whole_values_of_a_row(tmp_path: Path, browser: Browser) -> None:
+    shop = Shop(tmp_path / "warehouse")
+    columns = (
+        Column("id", "BIGINT"),
+        Column("name", "STRING"),
+        Column("payload", "STRING"),
+        Column("raw", "BYTES"),
+        Column("tags", "ARRAY<BIGINT>"),
+    )
+    name = shop.create("odd", columns, ["id"])
+    payload = '{"a": [1, 9007199254740993123]}'
+    shop.write(
+        name,
+        (1, "\u202eevil  two ", '{"a": [1, null]}', b"\x00\xffabc", [9007199254740993]),
+        (2, "", payload, b"", None),
+    )
+    server = Serving(shop.path)
+    try:
+        with visit(browser, f"{server.url}/#/views/shop.odd") as page:
+            row = page.get_by_role("dialog", name="Row")
+            value = row.locator("pre")
+            page.get_by_role("cell", name="evil").click()
+            expect(value.nth(1)).to_have_text("U+202Eevil··two·")
+            expect(value.nth(1).locator("mark")).to_have_text(["U+202E", "··", "·"])
+            expect(value.nth(2)).to_have_text('{\n  "a": [\n    1,\n    null\n  ]\n}')
+            expect(value.nth(3)).to_contain_text("000000  00 ff 61 62 63")
+            expect(value.nth(4)).to_contain_text("9007199254740993")
+            row.get_by_role("button", name="Copy id").click()
+            expect(row.get_by_role("button", name="Copy id")).to_have_text("Copied")
+            page.keyboard.press("Escape")
+            expect(row).to_have_count(0)
+            # By keyboard; numbers that JSON would round stay as they are.
+            page.locator(".grid-scroll").focus()
+            page.keyboard.press("Enter")
+            expect(value.first).to_have_text("1")
+            row.get_by_role("button", name="Close").click()
+            page.get_by_role("columnheader", name="id").get_by_role("button").click()
+            expect(page.locator(".grid-body .cell").first).to_have_text("2")
+            page.locator(".grid-scroll").focus()
+            page.keyboard.press("Enter")
+            expect(value.nth(1)).to_have_text("(empty text)")
+            expect(value.nth(2)).to_have_text(payload)
+            expect(value.nth(3)).to_have_text("(no bytes)")
+            expect(value.nth(4)).to_have_text("null")
+    finally:
+        server.close()

@@ -9,6 +9,7 @@ import { CellTexts } from "./cell-texts.js";
 import { arrive, flash } from "./change-animations.js";
 import { ColumnWidths } from "./column-widths.js";
 import { RowFilter } from "./row-filter.js";
+import { inspectRow } from "./row-inspector.js";
 import { SortableHeader } from "./sortable-header.js";
 
 /** @typedef {import("../rows/sort-order.js").Order} Order */
@@ -94,6 +95,14 @@ export class VirtualTable {
       this.#note,
     );
     this.element.addEventListener("scroll", () => this.#later(), { passive: true });
+    this.element.addEventListener("click", ({ target }) => this.#inspect(target));
+    this.element.addEventListener("keydown", (event) => {
+      // By keyboard, the first row in sight: the arrows scroll to others.
+      if (event.key !== "Enter" || event.target !== this.element) return;
+      // The key would also press the button of the dialog that has the focus next.
+      event.preventDefault();
+      this.#inspectFirst();
+    });
     this.#watch = new ResizeObserver(() => this.#later());
     this.#watch.observe(this.element);
   }
@@ -117,6 +126,23 @@ export class VirtualTable {
     if (!other && counts?.added) this.#hold(counts.added);
     this.#calm = other || !counts || counts.added > CALM_ROWS;
     this.#later();
+  }
+
+  /**
+   * Shows the row of a cell, unless its text is being selected.
+   * @param {EventTarget | null} target
+   */
+  #inspect(target) {
+    const cell = target instanceof Element ? target.closest(".grid-body .cell") : null;
+    if (!cell || getSelection()?.type === "Range") return;
+    for (const [record, { element }] of this.#elements)
+      if (element.contains(cell))
+        inspectRow(this.#columns, record.cells, Number(cell.getAttribute("aria-colindex")) - 1);
+  }
+
+  #inspectFirst() {
+    const record = this.#visible[Math.ceil(this.element.scrollTop / ROW_PX)];
+    if (record) inspectRow(this.#columns, record.cells, 0);
   }
 
   /** @param {string} text */

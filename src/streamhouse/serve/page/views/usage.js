@@ -2,13 +2,13 @@
 
 import { address, viewPath } from "../server/urls.js";
 import { tableOf } from "../server/view-query.js";
+import { copyButton } from "../ui/clipboard.js";
 import { h, put } from "../ui/dom.js";
 
 /** @typedef {import("../server/responses.d.ts").ViewRecord} ViewRecord */
 
 /** @typedef {{ title: string, about: string, code: string }} Example */
 
-const COPIED_MS = 1500;
 const MOST_COLUMNS = 4;
 
 /**
@@ -37,14 +37,6 @@ export function showUsage(panel, view, needsToken) {
  * @param {string} code
  */
 function section(title, about, code) {
-  const copy = h("button", { type: "button", "aria-label": `Copy: ${title}` }, "Copy");
-  copy.addEventListener("click", async () => {
-    await copyText(code);
-    copy.textContent = "Copied";
-    setTimeout(() => {
-      copy.textContent = "Copy";
-    }, COPIED_MS);
-  });
   return h(
     "section",
     { className: "usage", "aria-label": title },
@@ -53,23 +45,10 @@ function section(title, about, code) {
       { className: "usage-head" },
       h("h2", {}, title),
       h("span", { className: "soft" }, about),
-      copy,
+      copyButton(`Copy: ${title}`, () => code),
     ),
     h("pre", { className: "command", tabIndex: 0 }, h("code", {}, code)),
   );
-}
-
-/**
- * Copies a text. Pages that are not served over TLS have no clipboard but for a selection.
- * @param {string} text
- */
-export async function copyText(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const area = h("textarea", { value: text, className: "unseen", "aria-hidden": "true" });
-  document.body.append(area);
-  area.select();
-  document.execCommand("copy");
-  area.remove();
 }
 
 /**
@@ -81,7 +60,9 @@ function examples(view, needsToken) {
   const rows = address(viewPath(view.name)).href;
   const changes = address(viewPath(view.name, "/changes")).href;
   const sql = address("sql").href;
-  const columns = view.columns.slice(0, MOST_COLUMNS).map(({ name }) => name);
+  // The parameter separates names by commas.
+  const names = view.columns.map(({ name }) => name).filter((name) => !name.includes(","));
+  const columns = names.slice(0, MOST_COLUMNS);
   const query = `SELECT ${columns.map(sqlName).join(", ")} FROM ${tableOf(view.name)} LIMIT 10`;
   const curl = needsToken ? `curl -H 'Authorization: Bearer TOKEN'` : "curl";
   const headers = needsToken ? `, headers={"Authorization": "Bearer TOKEN"}` : "";
