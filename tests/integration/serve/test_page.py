@@ -135,7 +135,7 @@ def test_append_table_shows_newest_rows_first(server: Server, browser: Browser, 
         expect(page.locator(".grid-body .grid-row")).to_have_count(2)
         shop.write(name, (9_007_199_254_740_993, "fig", Decimal("1234.50")))
         row = page.locator(".grid-body .grid-row").first
-        expect(row.locator(".cell")).to_have_text(["9,007,199,254,740,993", "fig", "1,234.50"])
+        expect(row.locator(".cell")).to_have_text(["9007199254740993", "fig", "1,234.50"])
         shop.overwrite(name, (1, "nut", Decimal("1.10")))
         shows(page, "1", "nut", "1.10")
 

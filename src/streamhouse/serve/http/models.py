@@ -162,7 +162,8 @@ class HealthResponse(BaseModel):
 
     If the server has tokens, a request without one gets `status` and `token_needed` only. `views`
     counts the views that the client sees; it is null if the warehouse cannot be read, or if the
-    server is too busy to count them. `allow_run`: whether the client may run pipelines.
+    server is too busy to count them. `allow_run`: whether the client may run pipelines;
+    `sees_pipelines`: whether it may list them.
     """
 
     status: Literal["ok", "failing"]
@@ -171,6 +172,7 @@ class HealthResponse(BaseModel):
     views: int | None = None
     uptime_seconds: float | None = None
     allow_run: bool | None = None
+    sees_pipelines: bool | None = None
     limits: QueryLimits | None = None
     version: str | None = None
 

@@ -1,12 +1,13 @@
 // The page: opens the screen that the address names, runs shortcuts, and shows messages around it.
 
 import { ScriptEditor } from "./editor/script-editor.js";
+import { OverviewScreen } from "./overview/overview-screen.js";
 import { PipelinesScreen } from "./pipelines/pipelines-screen.js";
 import { askWith, json } from "./server/requests.js";
 import { QueryScreen } from "./sql/query-screen.js";
 import { put, say } from "./ui/dom.js";
 import { listenForShortcuts } from "./ui/keyboard-shortcuts.js";
-import { empty } from "./ui/placeholder.js";
+import { empty, skeleton } from "./ui/placeholder.js";
 import { applyStoredTheme, toggleTheme } from "./ui/theme.js";
 import { tokenPrompt } from "./ui/token-dialog.js";
 import { showNoOpenView } from "./views/no-open-view.js";
@@ -95,7 +96,7 @@ const tools = {
 
 function route() {
   const [, path, second = ""] = location.hash.split("/");
-  const first = path || "views";
+  const first = path || "overview";
   const name = decoded(second);
   const newRoute = `${first}/${name}`;
   if (currentRoute === newRoute) return;
@@ -112,10 +113,18 @@ function route() {
   currentRoute = newRoute;
   document.title = `${name || titleOf(first)} · Streamhouse`;
   main.scrollTop = 0;
-  if (first === "pipelines")
+  if (first === "overview") {
+    views.open(null);
+    screen = new OverviewScreen(main, () => views.own, health, lost);
+  } else if (first === "pipelines")
     screen = new PipelinesScreen(main, name || null, { link: linkTo, say: notify, lost }, allowed);
   else if (first === "sql")
-    screen = new QueryScreen(main, lastView ?? views.names[0] ?? null, health);
+    screen = new QueryScreen(main, lastView ?? views.names[0] ?? null, {
+      views: () => views.own,
+      ready: views.ready,
+      health,
+      say: notify,
+    });
   else if (first === "editor") screen = new ScriptEditor(main, linkTo, notify, allowed);
   else openView(name);
   keepFocus(held);
@@ -161,7 +170,7 @@ function openView(name) {
   }
   // Routed again when the list changes: a script that has just started may create the view.
   currentRoute = "waiting";
-  if (!views.loaded) put(main);
+  if (!views.loaded) put(main, skeleton(10));
   else if (!name) first();
   else showNoOpenView(main, views.names, name);
 }
@@ -188,6 +197,7 @@ function act(key) {
     "/": () => views.search.focus(),
     j: () => views.move(1),
     k: () => views.move(-1),
+    o: () => go("#/"),
     v: () => go("#/views"),
     s: () => go("#/sql"),
     p: () => go("#/pipelines"),

@@ -86,6 +86,7 @@ async def health(request: Request) -> Response:
             "views": await _view_count(request, scope) if healthy else None,
             "uptime_seconds": round(time.time() - parts.started, 3),
             "allow_run": settings.allow_run and scope.may(RUN),
+            "sees_pipelines": sees_pipelines(request, scope),
             "limits": {
                 "query_seconds": settings.query_s,
                 "query_rows": settings.query_rows,

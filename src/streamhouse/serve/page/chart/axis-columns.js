@@ -1,6 +1,7 @@
 // Selects the columns that a chart can draw, and the kind of chart that it starts with.
 
 import { kindOf } from "../format/column-values.js";
+import { labelOf } from "./row-groups.js";
 
 /** @typedef {import("../format/column-values.js").Kind} Kind */
 /** @typedef {import("../server/responses.d.ts").Cell} Cell */
@@ -17,6 +18,7 @@ const NUMBERED = /(^|_)id$|_no$/i;
 
 /** Columns are indexes, -1 for none; `settings` is the `chart` of the views file. */
 export class AxisColumns {
+  #live;
   #names;
   #settings;
 
@@ -24,8 +26,10 @@ export class AxisColumns {
    * @param {TypedColumn[]} columns
    * @param {string[]} key
    * @param {ChartSettings | null} settings
+   * @param {boolean} live whether the rows change
    */
-  constructor(columns, key, settings) {
+  constructor(columns, key, settings, live) {
+    this.#live = live;
     this.columns = columns;
     this.#names = columns.map((column) => column.name);
     this.#settings = settings;
@@ -39,19 +43,33 @@ export class AxisColumns {
     this.kind = this.#firstKind();
   }
 
-  /** Whether each label identifies one row; otherwise bars sum the rows of a label. */
-  get labelsRows() {
-    return this.labelAt === this.keyAt;
-  }
-
   /**
    * The label of a row.
    * @param {Cell[]} cells
    */
   label(cells) {
-    return this.labelAt
-      .map((at) => (cells[at] === null || cells[at] === undefined ? "null" : String(cells[at])))
-      .join(" · ");
+    return labelOf(cells, this.labelAt);
+  }
+
+  /** The columns of the lines over time, if the key has others than the time. */
+  get splitAt() {
+    return this.keyAt.includes(this.timeAt) ? this.keyAt.filter((at) => at !== this.timeAt) : [];
+  }
+
+  /** The columns that the user can group by: those whose values are no measures, and the key's. */
+  get groupable() {
+    return this.columns.flatMap(({ type }, at) =>
+      ["text", "time"].includes(kindOf(type)) ||
+      this.keyAt.includes(at) ||
+      NUMBERED.test(this.#names[at])
+        ? [at]
+        : [],
+    );
+  }
+
+  /** The columns that can be the x axis. */
+  get times() {
+    return this.columns.flatMap(({ type }, at) => (kindOf(type) === "time" ? [at] : []));
   }
 
   /** The column of the setting `x`. */
@@ -101,11 +119,11 @@ export class AxisColumns {
   /** @returns {ChartKind[]} */
   #kinds() {
     if (this.#settings?.type === "none") return [];
-    if (!this.measures.length) return this.keyAt.length ? [] : ["seen"];
+    if (!this.measures.length && (this.keyAt.length || !this.#live)) return [];
     /** @type {ChartKind[]} */
-    const found = this.labelAt.length ? ["bars"] : [];
-    if (this.timeAt >= 0) found.push("time");
-    return [...found, "seen"];
+    const found = this.labelAt.length && this.measures.length ? ["bars"] : [];
+    if (this.timeAt >= 0 && this.measures.length) found.push("time");
+    return this.#live ? [...found, "seen"] : found;
   }
 
   #firstKind() {

@@ -1,62 +1,87 @@
-// The chart of a view: bars by key, lines of the live values, lines over a time column.
+// The chart of a view: bars by group, lines of the live values, lines over a time column.
 
 import { formatter } from "../format/column-values.js";
 import { count, short } from "../format/numbers.js";
+import { messageOf } from "../server/errors.js";
+import { serverNow } from "../server/server-clock.js";
 import { h, put, say } from "../ui/dom.js";
+import { skeleton } from "../ui/placeholder.js";
 import { AxisColumns } from "./axis-columns.js";
 import { BarChart } from "./bar-chart.js";
-import { largest } from "./largest-values.js";
+import { ChartControls } from "./chart-controls.js";
 import { LineChart } from "./line-chart.js";
 import { LiveLines } from "./live-lines.js";
-import { overTime } from "./sums-over-time.js";
+import { largestGroups, timeGroups } from "./row-groups.js";
+import { ServerGroups } from "./server-groups.js";
+import { stepText } from "./time-steps.js";
 
-/** @typedef {import("./axis-columns.js").ChartKind} ChartKind */
+/** @typedef {import("./row-groups.js").Grouping} Grouping */
+/** @typedef {import("./row-groups.js").LargestGroups} LargestGroups */
+/** @typedef {import("./row-groups.js").TimeGroups} TimeGroups */
+/** @typedef {import("./server-groups.js").ServerRows} ServerRows */
 /** @typedef {import("../server/responses.d.ts").ChartSettings} ChartSettings */
 /** @typedef {import("../server/responses.d.ts").TypedColumn} TypedColumn */
 /** @typedef {import("../rows/row-store.js").RowStore} RowStore */
+
+/**
+ * What the rows are: `until` is the time of a past snapshot in ms, null for the live rows; `server`
+ * names all rows of a large view, which the server groups.
+ * @typedef {{ until?: number | null, server?: ServerRows | null }} Scope
+ */
 
 const TOP_BARS = 20;
 const TOP_LINES = 6;
 const LARGE = 5000;
 const LARGE_MS = 800;
+const SERVER_MS = 250;
 const MIN_PX = 40;
 const SHORT_FROM = 1e7;
-/** @type {{ [kind in ChartKind]: string }} */
-const NAMES = { bars: "Bars", seen: "Live lines", time: "Over time" };
 
 export class Chart {
   #axes;
   #settings;
   #frames;
-  #measure;
-  #kind;
+  #controls;
   #watch;
   /** @type {RowStore | null} */
   #rows = null;
+  /** @type {Scope} */
+  #scope = {};
   #timer = 0;
+  /** @type {AbortController | null} */
+  #request = null;
+  /** What the server groups, its groups, and why there are none. */
+  #shape = "";
+  /** @type {{ found: LargestGroups | TimeGroups, snapshot: number | null } | null} */
+  #groups = null;
+  #failure = "";
   #bars = new BarChart();
   #lines = new LineChart();
   #drawn = "";
-  #plot = h("div", { className: "plot" });
-  #title = h("h2");
-  #hint = h("p", { className: "hint" });
+  #plot = h(
+    "div",
+    { className: "plot", role: "region", "aria-label": "Plot", tabIndex: 0 },
+    skeleton(6),
+  );
+  #title = h("h2", {}, "Chart");
+  #hint = h("p", { className: "hint", role: "status" });
 
   /**
-   * `settings` is the `chart` of the views file.
+   * `settings` is the `chart` of the views file; `live`: the rows change.
    * @param {TypedColumn[]} columns
    * @param {string[]} key
    * @param {ChartSettings | null} settings
+   * @param {boolean} [live]
    */
-  constructor(columns, key, settings) {
-    this.#axes = new AxisColumns(columns, key, settings);
+  constructor(columns, key, settings, live = true) {
+    this.#axes = new AxisColumns(columns, key, settings, live);
     this.#settings = settings;
     this.#frames = new LiveLines(this.#axes);
-    this.#measure = this.#axes.measure;
-    this.#kind = this.#axes.kind;
+    this.#controls = new ChartControls(this.#axes, () => this.#later(0));
     this.element = h(
       "section",
       { className: "chart", "aria-label": "Chart" },
-      h("div", { className: "chart-head" }, this.#title, this.#controls()),
+      h("div", { className: "chart-head" }, this.#title, this.#controls.element),
       this.#plot,
       this.#hint,
     );
@@ -67,6 +92,7 @@ export class Chart {
   close() {
     this.#watch.disconnect();
     clearTimeout(this.#timer);
+    this.#request?.abort();
   }
 
   /** Whether the view has columns for any chart. */
@@ -77,11 +103,13 @@ export class Chart {
   /**
    * Draws these rows soon.
    * @param {RowStore} rows
+   * @param {Scope} [scope]
    */
-  show(rows) {
+  show(rows, scope = {}) {
     this.#rows = rows;
+    this.#scope = scope;
     // Drawing reads all rows of the view: for a large one that is too much for each frame.
-    this.#later(rows.size > LARGE ? LARGE_MS : 0);
+    this.#later(scope.server ? SERVER_MS : rows.size > LARGE ? LARGE_MS : 0);
   }
 
   /**
@@ -98,55 +126,6 @@ export class Chart {
     this.#frames.reset();
   }
 
-  #controls() {
-    const { kinds, measures, columns } = this.#axes;
-    /** @type {HTMLElement[]} */
-    const buttons = kinds.map((kind) =>
-      h(
-        "button",
-        {
-          type: "button",
-          "aria-pressed": String(kind === this.#kind),
-          onclick: () => this.#choose(kind, buttons),
-        },
-        NAMES[kind],
-      ),
-    );
-    const select = h(
-      "select",
-      { "aria-label": "Measure", onchange: () => this.#measureBy(Number(select.value)) },
-      measures.map((at) =>
-        h("option", { value: at, selected: at === this.#measure }, columns[at].name),
-      ),
-    );
-    return h(
-      "div",
-      { className: "chart-controls" },
-      measures.length > 1 ? select : null,
-      buttons.length > 1
-        ? h("div", { className: "segments", role: "group", "aria-label": "Chart type" }, buttons)
-        : null,
-    );
-  }
-
-  /**
-   * @param {ChartKind} kind
-   * @param {HTMLElement[]} buttons
-   */
-  #choose(kind, buttons) {
-    this.#kind = kind;
-    buttons.forEach((button, index) =>
-      button.setAttribute("aria-pressed", String(this.#axes.kinds[index] === kind)),
-    );
-    this.#later(0);
-  }
-
-  /** @param {number} at */
-  #measureBy(at) {
-    this.#measure = at;
-    this.#later(0);
-  }
-
   /** @param {number} ms */
   #later(ms) {
     if (this.#timer) return;
@@ -159,12 +138,68 @@ export class Chart {
   #draw() {
     const width = Math.floor(this.#plot.clientWidth);
     if (!this.#rows || width < MIN_PX) return;
-    const drawn =
-      this.#kind === "bars"
-        ? this.#drawBars(this.#rows, width)
-        : this.#drawLines(this.#rows, width);
-    if (!drawn) this.#mount("none", []);
-    this.#plot.classList.toggle("waiting", !drawn);
+    const { kind, grouping } = this.#controls;
+    if (kind === "seen") this.#drawSeen(this.#rows, width);
+    else if (this.#scope.server) this.#drawFromServer(this.#scope.server, width);
+    else if (kind === "bars") this.#drawBars(largestGroups(this.#rows, grouping, TOP_BARS), width);
+    else this.#drawTime(timeGroups(this.#rows, grouping, TOP_LINES), width);
+  }
+
+  /**
+   * Draws the groups that the server has found, and asks for them if they are of other rows.
+   * @param {ServerRows} rows
+   * @param {number} width
+   */
+  #drawFromServer(rows, width) {
+    const { kind, grouping } = this.#controls;
+    const shape = JSON.stringify([kind, grouping, rows.filter, this.#scope.until]);
+    if (shape !== this.#shape) {
+      this.#request?.abort();
+      this.#request = null;
+      this.#shape = shape;
+      this.#groups = null;
+      this.#mount("skeleton", [skeleton(6)]);
+      say(this.#hint, "");
+    }
+    if (this.#groups) this.#drawGroups(this.#groups.found, width);
+    // A view that changes all the time must not end each request with the next.
+    if (!this.#request && this.#groups?.snapshot !== rows.snapshot) this.#ask(rows);
+  }
+
+  /** @param {ServerRows} rows */
+  async #ask(rows) {
+    const request = new AbortController();
+    this.#request = request;
+    this.#failure = "";
+    const { kind, grouping } = this.#controls;
+    try {
+      const groups = new ServerGroups(this.#axes.columns, rows, request.signal);
+      const found = await (kind === "bars"
+        ? groups.largest(grouping, TOP_BARS)
+        : groups.overTime(grouping, TOP_LINES));
+      if (request.signal.aborted) return;
+      this.#groups = { found, snapshot: rows.snapshot };
+      this.#request = null;
+      this.#later(0);
+    } catch (problem) {
+      if (request.signal.aborted) return;
+      this.#request = null;
+      // Asked again when the rows change, or the user chooses another chart.
+      this.#groups = { found: { items: [], of: 0 }, snapshot: rows.snapshot };
+      this.#mount("none", []);
+      this.#failure = `The server cannot group the rows: ${messageOf(problem)}`;
+      say(this.#hint, this.#failure);
+    }
+  }
+
+  /**
+   * @param {LargestGroups | TimeGroups} found
+   * @param {number} width
+   */
+  #drawGroups(found, width) {
+    if (this.#failure) return;
+    if ("items" in found) this.#drawBars(found, width);
+    else this.#drawTime(found, width);
   }
 
   /**
@@ -174,6 +209,7 @@ export class Chart {
   #mount(kind, parts) {
     if (this.#drawn !== kind) put(this.#plot, parts);
     this.#drawn = kind;
+    this.#plot.classList.toggle("waiting", kind === "none");
   }
 
   /**
@@ -181,59 +217,111 @@ export class Chart {
    * @param {string} usual
    */
   #entitle(usual) {
-    const { kind, measure } = this.#axes;
-    const isConfigured = this.#kind === kind && this.#measure === measure;
-    say(this.#title, (isConfigured && this.#settings?.title) || usual);
+    say(this.#title, (this.#controls.isFirst && this.#settings?.title) || usual);
+  }
+
+  /** The measure with its aggregate: "revenue", "max of price", "number of rows". */
+  get #measured() {
+    const { aggregate, measure, single } = this.#controls.grouping;
+    if (measure < 0) return "number of rows";
+    const { name } = this.#axes.columns[measure];
+    return single || aggregate === "sum" ? name : `${aggregate} of ${name}`;
+  }
+
+  /** @param {number} largest */
+  #formatter(largest) {
+    const { aggregate, measure } = this.#controls.grouping;
+    if (measure < 0) return formatter("BIGINT");
+    const { type } = this.#axes.columns[measure];
+    return formatter(aggregate === "avg" ? "DOUBLE" : type, largest);
   }
 
   /**
-   * @param {RowStore} rows
+   * @param {LargestGroups} found
    * @param {number} width
    */
-  #drawBars(rows, width) {
-    const { columns, labelAt } = this.#axes;
-    const { name, type } = columns[this.#measure];
-    const { items, of } = largest(rows, this.#axes, this.#measure, TOP_BARS);
-    const format = formatter(type, Math.max(0, ...items.map((item) => Math.abs(item.value))));
-    this.#entitle(`${name} by ${labelAt.map((at) => columns[at].name).join(", ")}`);
-    const cut = of > items.length ? `The ${TOP_BARS} largest of ${count(of, "row")}.` : "";
-    say(this.#hint, items.length ? cut : `No row has a value of ${name} yet.`);
-    if (!items.length) return false;
+  #drawBars({ items, of }, width) {
+    const { columns } = this.#axes;
+    const { by, single } = this.#controls.grouping;
+    const format = this.#formatter(Math.max(0, ...items.map((item) => Math.abs(item.value))));
+    this.#entitle(`${this.#measured} by ${by.map((at) => columns[at].name).join(", ")}`);
+    const cut =
+      of > items.length ? `The ${TOP_BARS} largest of ${count(of, single ? "row" : "group")}.` : "";
+    say(this.#hint, items.length ? cut : `No row has a value of ${this.#measured} yet.`);
+    if (!items.length) return this.#mount("none", []);
     this.#mount("bars", [this.#bars.svg]);
     this.#bars.draw(
-      items.map((item) => ({ ...item, text: format(item.value) })),
+      items.map((item) => ({ ...item, text: format(item.cell) })),
       { width, height: this.#plot.clientHeight },
       this.#title.textContent ?? "",
     );
-    return true;
+  }
+
+  /**
+   * @param {TimeGroups} found
+   * @param {number} width
+   */
+  #drawTime({ series, of, step }, width) {
+    const { aggregate, time, measure } = this.#controls.grouping;
+    this.#entitle(`${this.#measured} over ${this.#axes.columns[time].name}`);
+    const lines = series.map((one) => ({ ...one, label: one.label || this.#measured }));
+    const now = this.#scope.until ?? serverNow();
+    const open = lines.some(({ points }) => (points.at(-1)?.[0] ?? 0) + step > now);
+    const parts = [
+      `${{ sum: "Sums", avg: "Averages", min: "Minima", max: "Maxima", count: "Rows" }[aggregate]} per ${stepText(step)}`,
+      of > series.length ? `the ${series.length} largest of ${of}` : "",
+      open ? "dashed: not over yet" : "",
+    ];
+    say(
+      this.#hint,
+      series.length ? `${parts.filter(Boolean).join("; ")}.` : "No row has a time and a value yet.",
+    );
+    const openFrom = open ? now - step : Infinity;
+    this.#drawLines(lines, width, measure < 0 ? "BIGINT" : null, openFrom);
   }
 
   /**
    * @param {RowStore} rows
    * @param {number} width
    */
-  #drawLines(rows, width) {
-    const { columns, keyAt, timeAt } = this.#axes;
-    const isTime = this.#kind === "time";
+  #drawSeen(rows, width) {
+    const { columns, keyAt } = this.#axes;
     // Without a key, rows cannot be followed: the live line is the row count.
-    const { name, type } =
-      isTime || keyAt.length ? columns[this.#measure] : { name: "rows", type: "BIGINT" };
-    const { series, hint } = isTime
-      ? overTime(rows, this.#axes, this.#measure, TOP_LINES)
-      : this.#frames.lines(rows.size, this.#measure, TOP_LINES);
-    this.#entitle(isTime ? `${name} over ${columns[timeAt].name}` : `${name}, live`);
+    const { name, type } = keyAt.length
+      ? columns[this.#controls.measure]
+      : { name: "rows", type: "BIGINT" };
+    const until = this.#scope.until ?? Infinity;
+    const { series, hint } = this.#frames.lines(
+      rows.size,
+      this.#controls.measure,
+      TOP_LINES,
+      until,
+    );
+    this.#entitle(`${name}, live`);
     say(this.#hint, hint);
-    if (!series.length) return false;
+    this.#drawLines(series, width, type, Infinity);
+  }
+
+  /**
+   * @param {import("./line-chart.js").Series[]} series
+   * @param {number} width
+   * @param {string | null} type that of the values; null for that of the measure
+   * @param {number} openFrom points from this time on are of a bucket that is not over
+   */
+  #drawLines(series, width, type, openFrom) {
+    if (!series.length) return this.#mount("none", []);
     this.#mount("lines", [this.#lines.svg, this.#lines.legend]);
-    const sizes = series.flatMap((one) => one.points.map(([, value]) => Math.abs(value)));
-    const size = Math.max(...sizes);
-    const format = size >= SHORT_FROM ? short : formatter(type, size);
+    const size = Math.max(
+      ...series.flatMap((one) => one.points.map(([, value]) => Math.abs(value))),
+    );
+    const format =
+      size >= SHORT_FROM ? short : type ? formatter(type, size) : this.#formatter(size);
     this.#lines.draw(
       series,
       { width, height: this.#plot.clientHeight },
       this.#title.textContent ?? "",
       format,
+      openFrom,
     );
-    return true;
   }
 }

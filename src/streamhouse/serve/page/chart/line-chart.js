@@ -34,13 +34,15 @@ export class LineChart {
   }
 
   /**
-   * Draws at least one series; `format` formats its values.
+   * Draws at least one series; `format` formats its values. Lines to points after `openFrom` are
+   * dashed.
    * @param {Series[]} series
    * @param {{ width: number, height: number }} size
    * @param {string} title
    * @param {(value: number) => string} format
+   * @param {number} openFrom
    */
-  draw(series, { width, height }, title, format) {
+  draw(series, { width, height }, title, format, openFrom) {
     this.#height = Math.min(MAX_PX, Math.max(MIN_PX, height - LEGEND_PX));
     this.#series = series;
     this.#format = format;
@@ -71,7 +73,7 @@ export class LineChart {
       this.svg,
       this.#grid(ticks, y, width),
       this.#times(from, to, x),
-      series.map((one, index) => line(one.points, index, x, y)),
+      series.map((one, index) => line(one.points, index, x, y, openFrom)),
       this.#rule,
     );
     this.#update();
@@ -167,11 +169,9 @@ export class LineChart {
  * @param {number} index
  * @param {Coordinate} x
  * @param {Coordinate} y
+ * @param {number} openFrom
  */
-function line(points, index, x, y) {
-  const path = points
-    .map(([ms, value], at) => `${at ? "L" : "M"}${x(ms).toFixed(1)} ${y(value).toFixed(1)}`)
-    .join("");
+function line(points, index, x, y, openFrom) {
   if (points.length === 1)
     return s("circle", {
       class: `dot of-${index}`,
@@ -179,7 +179,18 @@ function line(points, index, x, y) {
       cy: y(points[0][1]),
       r: 3,
     });
-  return s("path", { class: `line of-${index}`, d: path });
+  const isOpen = lastOf(points)[0] > openFrom;
+  /** @param {Point[]} some */
+  const path = (some) =>
+    some
+      .map(([ms, value], at) => `${at ? "L" : "M"}${x(ms).toFixed(1)} ${y(value).toFixed(1)}`)
+      .join("");
+  return s(
+    "g",
+    {},
+    s("path", { class: `line of-${index}`, d: path(isOpen ? points.slice(0, -1) : points) }),
+    isOpen ? s("path", { class: `line open of-${index}`, d: path(points.slice(-2)) }) : null,
+  );
 }
 
 /** @param {number} ms */

@@ -8,12 +8,14 @@ import { count } from "../format/numbers.js";
 /** @typedef {import("../server/responses.d.ts").Cell} Cell */
 /** @typedef {import("../rows/row-store.js").RowStore} RowStore */
 
+/** @typedef {{ ms: number, cells: Map<string, Cell[]>, size: number }} Frame the rows at a commit */
+
 const FRAMES = 600;
 const FRAME_ROWS = 200;
 
 export class LiveLines {
   #axes;
-  /** @type {{ ms: number, cells: Map<string, Cell[]>, size: number }[]} */
+  /** @type {Frame[]} */
   #frames = [];
 
   /** @param {AxisColumns} axes */
@@ -49,14 +51,21 @@ export class LiveLines {
    * @param {number} size how many rows the view has
    * @param {number} measure
    * @param {number} most how many lines
+   * @param {number} until when the lines end
    * @returns {{ series: Series[], hint: string }}
    */
-  lines(size, measure, most) {
-    const hint = "Since you opened this page; each change adds a point.";
-    if (this.#frames.length < 2) return { series: [], hint: "The lines start at the next change." };
+  lines(size, measure, most, until) {
+    const hint = "Since you opened this page, at the times of the commits.";
+    const frames = this.#frames.filter(({ ms }) => ms <= until);
+    if (frames.length < 2)
+      return {
+        series: [],
+        hint:
+          until < Infinity ? "This page was opened later." : "The lines start at the next change.",
+      };
     if (!this.#axes.keyAt.length)
-      return { series: [this.#line("rows", (frame) => frame.size)], hint };
-    const largest = this.#largest(measure);
+      return { series: [line(frames, "rows", (frame) => frame.size)], hint };
+    const largest = largestLabels(frames[frames.length - 1], measure);
     if (!largest.length)
       return {
         series: [],
@@ -64,35 +73,36 @@ export class LiveLines {
       };
     const series = largest
       .slice(0, most)
-      .map((label) => this.#line(label, ({ cells }) => numberOf(cells.get(label)?.[measure])));
+      .map((label) => line(frames, label, ({ cells }) => numberOf(cells.get(label)?.[measure])));
     return { series, hint: largest.length > most ? `The ${most} largest. ${hint}` : hint };
   }
+}
 
-  /**
-   * The labels of the last frame, the largest value first.
-   * @param {number} measure
-   */
-  #largest(measure) {
-    const last = this.#frames[this.#frames.length - 1];
-    return [...last.cells]
-      .map(([label, cells]) => ({ label, value: numberOf(cells[measure]) }))
-      .filter(({ value }) => value !== null)
-      .sort((one, other) => Math.abs(other.value ?? 0) - Math.abs(one.value ?? 0))
-      .map(({ label }) => label);
-  }
+/**
+ * The labels of a frame, the largest value first.
+ * @param {Frame} frame
+ * @param {number} measure
+ */
+function largestLabels({ cells }, measure) {
+  return [...cells]
+    .map(([label, row]) => ({ label, value: numberOf(row[measure]) }))
+    .filter(({ value }) => value !== null)
+    .sort((one, other) => Math.abs(other.value ?? 0) - Math.abs(one.value ?? 0))
+    .map(({ label }) => label);
+}
 
-  /**
-   * @param {string} label
-   * @param {(frame: { cells: Map<string, Cell[]>, size: number }) => number | null} valueOf
-   * @returns {Series}
-   */
-  #line(label, valueOf) {
-    /** @type {Series["points"]} */
-    const points = [];
-    for (const frame of this.#frames) {
-      const value = valueOf(frame);
-      if (value !== null) points.push([frame.ms, value]);
-    }
-    return { label, points };
+/**
+ * @param {Frame[]} frames
+ * @param {string} label
+ * @param {(frame: Frame) => number | null} valueOf
+ * @returns {Series}
+ */
+function line(frames, label, valueOf) {
+  /** @type {Series["points"]} */
+  const points = [];
+  for (const frame of frames) {
+    const value = valueOf(frame);
+    if (value !== null) points.push([frame.ms, value]);
   }
+  return { label, points };
 }

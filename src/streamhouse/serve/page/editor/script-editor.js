@@ -59,7 +59,7 @@ export class ScriptEditor {
     const { name, script } = draft();
     this.#link = link;
     this.#notify = notify;
-    this.#code = new CodeEditor(script ?? EXAMPLE, () => this.#changed());
+    this.#code = new CodeEditor("Script", script ?? EXAMPLE, () => this.#changed());
     this.#name = h("input", {
       id: "script-name",
       value: name ?? "spending",

@@ -4,9 +4,13 @@
 /** @typedef {"number" | "time" | "nested" | "text"} Kind */
 
 const NUMBERS = /^(TINYINT|SMALLINT|INT|INTEGER|BIGINT|FLOAT|DOUBLE|DECIMAL|NUMERIC)\b/;
-const FLOATS = /^(FLOAT|DOUBLE)\b/;
+const WHOLES = /^(TINYINT|SMALLINT|INT|INTEGER|BIGINT)\b/;
+const SINGLE = /^FLOAT\b/;
+const DOUBLES = /^DOUBLE\b/;
 const TIMES = /^(TIMESTAMP|DATE)\b/;
 const NESTED = /^(ARRAY|MAP|ROW|MULTISET|STRUCT|VARIANT)\b/;
+const NUMBERED =
+  /(^|_)(id|no|nr|key|code|zip|postcode|phone|tel|mobile|fax|year|version|snapshot|port|pid|isbn|ean)$|[a-z](Id|No|Year)$/i;
 const SCALE = /^(?:DECIMAL|NUMERIC)\s*\(\s*\d+\s*,\s*(\d+)\s*\)/;
 
 /**
@@ -28,7 +32,8 @@ export function kindOf(type) {
  */
 export function formatter(type, largest = 0) {
   const upper = type.toUpperCase();
-  if (FLOATS.test(upper)) {
+  if (SINGLE.test(upper)) return shortestFloat;
+  if (DOUBLES.test(upper)) {
     const digits = largest > 0 ? Math.min(12, Math.max(2, 2 - Math.floor(Math.log10(largest)))) : 2;
     const format = new Intl.NumberFormat(undefined, {
       minimumFractionDigits: digits,
@@ -51,6 +56,43 @@ export function formatter(type, largest = 0) {
   }
   if (upper.startsWith("TIMESTAMP")) return (value) => String(value).replace("T", " ");
   return (value) => (typeof value === "object" ? jsonText(value) : String(value));
+}
+
+/** @param {string} type */
+export function isWhole(type) {
+  return WHOLES.test(type.toUpperCase());
+}
+
+/** @param {string} type */
+export function isDouble(type) {
+  return DOUBLES.test(type.toUpperCase());
+}
+
+/**
+ * Whether the whole numbers of a column of this name are names, as ids, years and phone numbers are:
+ * they have no separators.
+ * @param {string} name
+ */
+export function isNumbered(name) {
+  return NUMBERED.test(name);
+}
+
+/**
+ * The fewest digits that only this FLOAT has: 0.1, where its value as a DOUBLE is 0.10000000149.
+ * @param {Cell} value
+ */
+function shortestFloat(value) {
+  const number = Number(value);
+  if (!Number.isFinite(number)) return String(value);
+  let shortest = number;
+  for (let digits = 1; digits <= 9; digits += 1) {
+    shortest = Number(number.toPrecision(digits));
+    if (Math.fround(shortest) === Math.fround(number)) break;
+  }
+  const text = String(shortest);
+  if (text.includes("e")) return text;
+  const decimals = text.split(".")[1]?.length ?? 0;
+  return shortest.toLocaleString(undefined, { minimumFractionDigits: decimals });
 }
 
 /**

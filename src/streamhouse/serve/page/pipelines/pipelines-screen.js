@@ -6,7 +6,7 @@ import { json } from "../server/requests.js";
 import { pipelinePath } from "../server/urls.js";
 import { renew } from "../ui/dom-diff.js";
 import { h, put } from "../ui/dom.js";
-import { command, empty } from "../ui/placeholder.js";
+import { command, empty, skeleton } from "../ui/placeholder.js";
 import { screenHeader } from "../ui/screen-header.js";
 import { stateLabel } from "../ui/state-label.js";
 import { PipelineActions } from "./pipeline-actions.js";
@@ -43,7 +43,7 @@ export class PipelinesScreen {
   #graph = null;
   /** @type {PipelineDetails | null} */
   #pipeline = null;
-  #body = h("div", { className: "pipelines" }, h("p", { className: "hint" }, "Loading …"));
+  #body = h("div", { className: "pipelines" }, skeleton(8));
 
   /**
    * `name` is the pipeline to show, null for the list. `allowed` resolves to whether the server
@@ -124,6 +124,7 @@ export class PipelinesScreen {
   /** @param {AbortSignal} signal */
   async #list(signal) {
     const { pipelines } = /** @type {PipelinesResponse} */ (await json("pipelines", { signal }));
+    if (!this.#known) put(this.#body);
     this.#known = true;
     const cards = h(
       "ul",

@@ -2,31 +2,36 @@
 // polling if the view is too large for a stream.
 
 import { messageOf, problemOf, statusOf } from "./errors.js";
-import { json, request } from "./requests.js";
+import { request } from "./requests.js";
+import { RowParts } from "./row-part.js";
 import { eventsOf } from "./server-sent-events.js";
 import { viewPath } from "./urls.js";
 import { openWebSocket } from "./web-socket.js";
 
 /** @typedef {import("./responses.d.ts").ErrorBody} ErrorBody */
-/** @typedef {import("./responses.d.ts").RowsResponse} RowsResponse */
 /** @typedef {import("./responses.d.ts").RowsMessage} RowsMessage */
 /** @typedef {import("./responses.d.ts").StreamMessage} StreamMessage */
+/** @typedef {import("./row-part.js").Part} Part */
+/** @typedef {import("./row-part.js").RowCounts} RowCounts */
 
 /** @typedef {"connecting" | "live" | "lost" | "gone" | "large"} StreamState */
 
 /**
- * All rows of a snapshot, or changes.
- * @typedef {import("./stream-columns.js").RowsEvent & { snapshot: number | null, time: string | null }} StreamEvent
+ * All rows of a snapshot, or changes; `part`: the rows of a large view, `other`: those of another
+ * order or filter than before.
+ * @typedef {import("./stream-columns.js").RowsEvent & { snapshot: number | null, time: string | null,
+ *   part?: boolean, other?: boolean }} StreamEvent
  */
 
 /**
- * `progress` takes the number of rows received of a large event. `order` returns the sort order to
- * poll a large view with.
+ * `progress` takes the number of rows received of a large event. `part` returns the part to poll of a
+ * large view, `counted` takes how many rows it has.
  * @typedef {Object} Handlers
  * @property {(event: StreamEvent) => void} event
  * @property {(rows: number) => void} progress
  * @property {(state: StreamState, text: string) => void} state
- * @property {() => string} order
+ * @property {() => Part} part
+ * @property {(counts: RowCounts) => void} counted
  */
 
 /**
@@ -36,7 +41,6 @@ import { openWebSocket } from "./web-socket.js";
 
 const WAITS_MS = [200, 500, 1000, 2000, 3000];
 const POLL_MS = 2000;
-const POLL_ROWS = 500;
 const GONE = 4404;
 const OVERFLOW = 4408;
 const EXPIRED = 4410;
@@ -54,6 +58,8 @@ export class ChangeStream {
   /** @type {WebSocket | null} */
   #socket = null;
   #stop = new AbortController();
+  /** @type {AbortController | null} */
+  #changed = null;
   #wake = () => {};
 
   /**
@@ -64,6 +70,12 @@ export class ChangeStream {
     this.#name = name;
     this.#handlers = handlers;
     this.#run();
+  }
+
+  /** Polls a large view at once, since another part of it is wanted. */
+  poll() {
+    this.#changed?.abort();
+    this.#wake();
   }
 
   close() {
@@ -144,7 +156,7 @@ export class ChangeStream {
       return { wait: fromStart, text: problem.message };
     }
     if (problem.status === 413) {
-      this.#handlers.state("large", problem.message);
+      this.#handlers.state("large", "");
       return this.#poll();
     }
     if (problem.status === 404) return this.#isGone(problem.message);
@@ -198,24 +210,36 @@ export class ChangeStream {
    * @returns {Promise<Outcome>}
    */
   async #poll() {
+    const parts = new RowParts(this.#name);
     /** @type {string | null} */
     let etag = null;
-    /** @type {string | null} */
-    let lastOrder = null;
+    let last = "";
     while (!this.#closed) {
-      const order = this.#handlers.order();
-      if (order !== lastOrder) etag = null;
-      lastOrder = order;
-      const by = order ? `&order=${encodeURIComponent(order)}` : "";
-      const path = viewPath(this.#name, `?limit=${POLL_ROWS}${by}`);
-      const response = await json(path, { etag, signal: this.#stop.signal });
-      const found = /** @type {RowsResponse | null} */ (response);
-      if (found) {
-        etag = found.etag ?? null;
-        this.#handlers.event({ type: "snapshot", plain: true, ...found });
+      const part = this.#handlers.part();
+      const wanted = JSON.stringify(part);
+      const other = wanted !== last;
+      this.#changed = new AbortController();
+      const signal = AbortSignal.any([this.#stop.signal, this.#changed.signal]);
+      try {
+        const found = await parts.read(part, { etag: other ? null : etag, signal });
+        last = wanted;
+        if (found) {
+          etag = found.etag ?? null;
+          this.#handlers.event({ type: "snapshot", plain: true, part: true, other, ...found });
+          this.#handlers.state("large", "");
+          this.#handlers.counted(await parts.count(found.snapshot, part.filter, signal));
+        }
+        this.#failed = 0;
+        this.#handlers.state("large", "");
+      } catch (problem) {
+        // Another part is wanted meanwhile.
+        if (this.#changed.signal.aborted) continue;
+        const status = statusOf(problem);
+        if (this.#closed || status === null || status === 404) throw problem;
+        // The server is there, but cannot return this part.
+        last = "";
+        this.#handlers.state("large", messageOf(problem));
       }
-      this.#failed = 0;
-      this.#handlers.state("large", "");
       await this.#sleep(POLL_MS);
     }
     return { end: true };

@@ -98,6 +98,7 @@ export interface Health {
   views?: number | null;
   uptime_seconds?: number;
   allow_run?: boolean;
+  sees_pipelines?: boolean;
   limits?: Limits;
   version?: string;
 }

@@ -5,6 +5,7 @@ import { goTo } from "./error-position.js";
 import { highlighted } from "./syntax-highlighting.js";
 
 export class CodeEditor {
+  #changed;
   /** The marked line; 0 for none. */
   #wrong = 0;
   #lines = h("div", { className: "code-lines", "aria-hidden": "true" });
@@ -12,10 +13,12 @@ export class CodeEditor {
 
   /**
    * `changed` is called after each edit.
+   * @param {string} label
    * @param {string} text
    * @param {() => void} changed
    */
-  constructor(text, changed) {
+  constructor(label, text, changed) {
+    this.#changed = changed;
     this.area = h("textarea", {
       className: "code-text",
       value: text,
@@ -23,12 +26,8 @@ export class CodeEditor {
       spellcheck: false,
       autocomplete: "off",
       autocapitalize: "off",
-      "aria-label": "Script",
-      oninput: () => {
-        this.area.removeAttribute("aria-invalid");
-        this.mark(0);
-        changed();
-      },
+      "aria-label": label,
+      oninput: () => this.edited(),
       onscroll: () => this.#follow(),
     });
     this.element = h(
@@ -38,6 +37,13 @@ export class CodeEditor {
       h("div", { className: "code-area" }, this.#colours, this.area),
     );
     this.#paint();
+  }
+
+  /** Takes over an edit of the text area. */
+  edited() {
+    this.area.removeAttribute("aria-invalid");
+    this.mark(0);
+    this.#changed();
   }
 
   /**

@@ -1,79 +1,138 @@
 // The SQL screen: a SELECT over the views, and its result or its error.
 
 import { count, whole } from "../format/numbers.js";
-import { RowStore } from "../rows/row-store.js";
 import { sqlErrorOf } from "../server/errors.js";
 import { json } from "../server/requests.js";
-import { VirtualTable } from "../table/virtual-table.js";
+import { select, tableOf } from "../server/view-query.js";
 import { h, put, say } from "../ui/dom.js";
 import { screenHeader } from "../ui/screen-header.js";
-import { errorLine, goTo } from "./error-position.js";
+import { CodeEditor } from "./code-editor.js";
+import { Completion } from "./completion.js";
+import { errorLine } from "./error-position.js";
+import { forgetQueries, lastQueries, rememberQuery } from "./query-history.js";
+import { QueryResult } from "./query-result.js";
+import { showSchema } from "./schema-tree.js";
 
 /** @typedef {import("../server/responses.d.ts").Health} Health */
 /** @typedef {import("../server/responses.d.ts").SqlResponse} SqlResponse */
+/** @typedef {import("../server/responses.d.ts").ViewRecord} ViewRecord */
+
+/**
+ * What the page provides: `views` returns the views of the list, null until it has been loaded, and
+ * `ready` resolves when it has been; `health` resolves to the response of `/health`.
+ * @typedef {Object} QueryTools
+ * @property {() => ViewRecord[] | null} views
+ * @property {Promise<void>} ready
+ * @property {Promise<Health | null>} health
+ * @property {(text: string) => void} say
+ */
 
 const TEXT = "streamhouse.query";
-const KEYS = "Ctrl+Enter runs the query.";
+const KEYS = "Ctrl+Enter runs the query, Ctrl+Space completes a name.";
+const TICK_MS = 100;
 
-/** `view` is the view of the example query; `health` resolves to the response of `/health`. */
 export class QueryScreen {
   /** @type {AbortController | null} */
   #request = null;
-  /** @type {VirtualTable | null} */
-  #table = null;
+  /** @type {QueryResult | null} */
+  #shown = null;
+  #tools;
+  #ticks = 0;
+  #closed = false;
   #limits = h("span", { className: "soft", id: "query-limits" }, KEYS);
   #result = h("div", { className: "result", role: "status", "aria-live": "polite" });
-  #answer = h("section", { className: "rows answer", "aria-label": "Result", hidden: true });
-  #text;
+  #answer = h("div", { className: "answer-place" });
+  #schema = h("aside", { className: "schema", "aria-label": "Schema" });
+  #elapsed = h("span", { className: "soft" });
+  #run = h("button", { type: "submit", className: "main-button" }, "Run");
+  #cancel = h(
+    "button",
+    { type: "button", hidden: true, onclick: () => this.#request?.abort() },
+    "Cancel",
+  );
+  #history = h("select", { "aria-label": "Last queries", onchange: () => this.#recall() });
+  #editor;
+  #completion;
   #form;
 
   /**
+   * `view` is the view of the example query.
    * @param {HTMLElement} main
    * @param {string | null} view
-   * @param {Promise<Health | null>} health
+   * @param {QueryTools} tools
    */
-  constructor(main, view, health) {
-    this.#text = h("textarea", {
-      className: "query-text",
-      value: sessionStorage.getItem(TEXT) ?? example(view),
-      rows: 7,
-      spellcheck: false,
-      autocomplete: "off",
-      autocapitalize: "off",
-      "aria-label": "Query",
-      "aria-describedby": "query-limits",
-      oninput: () => this.#changed(),
-      onkeydown: (event) => this.#key(event),
-    });
+  constructor(main, view, tools) {
+    this.#tools = tools;
+    this.#editor = new CodeEditor("Query", sessionStorage.getItem(TEXT) ?? example(view), () =>
+      sessionStorage.setItem(TEXT, this.#editor.area.value),
+    );
+    const { area } = this.#editor;
+    area.setAttribute("aria-describedby", "query-limits");
+    area.addEventListener("keydown", (event) => this.#key(event));
+    this.#completion = new Completion(
+      area,
+      () => tools.views() ?? [],
+      () => this.#editor.edited(),
+    );
     this.#form = h(
       "form",
-      { className: "query", onsubmit: (event) => this.#run(event) },
-      this.#text,
+      { className: "query", onsubmit: (event) => this.#submitted(event) },
+      this.#editor.element,
+      this.#completion.element,
       h(
         "div",
         { className: "editor-bar" },
-        h("button", { type: "submit", className: "main-button" }, "Run"),
+        this.#run,
+        this.#cancel,
+        this.#history,
+        this.#elapsed,
         this.#limits,
       ),
     );
     put(
       main,
       screenHeader("SQL", "One SELECT over the views, in Flink's SQL"),
-      h("div", { className: "editor" }, this.#form, this.#result, this.#answer),
+      h(
+        "div",
+        { className: "workbench" },
+        this.#schema,
+        h("div", { className: "editor" }, this.#form, this.#result, this.#answer),
+      ),
     );
-    health.then((response) => this.#showLimits(response?.limits));
+    this.#listHistory();
+    this.#showSchema();
+    tools.ready.then(() => this.#closed || this.#showSchema());
+    tools.health.then((response) => this.#showLimits(response?.limits));
+    this.#warm();
   }
 
   close() {
+    this.#closed = true;
+    clearInterval(this.#ticks);
     this.#request?.abort();
-    this.#table?.close();
+    this.#shown?.close();
   }
 
   /** Leaves the text field, so that the page's shortcuts work. */
   escape() {
-    if (document.activeElement !== this.#text) return false;
-    this.#text.blur();
+    if (document.activeElement !== this.#editor.area) return false;
+    this.#editor.area.blur();
     return true;
+  }
+
+  /** Has the server start the process that runs queries, which takes seconds, before the first. */
+  async #warm() {
+    await this.#tools.ready;
+    if (!this.#closed) select("SELECT 1 AS one").catch(() => null);
+  }
+
+  #showSchema() {
+    showSchema(this.#schema, this.#tools.views(), (name) => {
+      const { area } = this.#editor;
+      area.setRangeText(name, area.selectionStart, area.selectionEnd, "end");
+      this.#editor.edited();
+      area.focus();
+    });
   }
 
   /** @param {Health["limits"]} limits */
@@ -86,56 +145,95 @@ export class QueryScreen {
     );
   }
 
-  #changed() {
-    sessionStorage.setItem(TEXT, this.#text.value);
-    this.#text.removeAttribute("aria-invalid");
+  #listHistory() {
+    const queries = lastQueries();
+    put(
+      this.#history,
+      h("option", { value: "" }, "Last queries"),
+      queries.map((sql, at) => h("option", { value: at }, sql.replace(/\s+/g, " ").slice(0, 80))),
+      queries.length ? h("option", { value: "forget" }, "Forget them all") : null,
+    );
+    this.#history.disabled = !queries.length;
+  }
+
+  #recall() {
+    const chosen = this.#history.value;
+    if (chosen === "forget") forgetQueries();
+    else if (chosen) {
+      this.#editor.area.value = lastQueries()[Number(chosen)] ?? "";
+      this.#editor.edited();
+      this.#editor.area.focus();
+    }
+    this.#listHistory();
   }
 
   /** @param {KeyboardEvent} event */
   #key(event) {
-    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
-    event.preventDefault();
-    this.#form.requestSubmit();
+    if (this.#completion.key(event)) {
+      event.preventDefault();
+      event.stopPropagation();
+    } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      this.#completion.close();
+      this.#form.requestSubmit();
+    }
   }
 
   /** @param {SubmitEvent} event */
-  async #run(event) {
+  async #submitted(event) {
     event.preventDefault();
     if (this.#request) return;
     const request = new AbortController();
     this.#request = request;
+    const sql = this.#editor.area.value;
+    rememberQuery(sql);
+    this.#listHistory();
     put(this.#result, h("p", { className: "hint" }, "Running …"));
     const began = performance.now();
+    this.#running(began);
     try {
-      const body = { sql: this.#text.value };
-      const response = await json("sql", { method: "POST", body, signal: request.signal });
-      this.#show(/** @type {SqlResponse} */ (response), performance.now() - began);
+      const response = await json("sql", { method: "POST", body: { sql }, signal: request.signal });
+      this.#show(sql, /** @type {SqlResponse} */ (response), performance.now() - began);
     } catch (problem) {
       if (!request.signal.aborted) this.#wrong(problem);
+      else put(this.#result, h("p", { className: "hint" }, "The query was cancelled."));
     } finally {
       this.#request = null;
+      this.#running(null);
     }
   }
 
+  /** @param {number | null} began when the query began to run; null if it has ended */
+  #running(began) {
+    clearInterval(this.#ticks);
+    this.#run.disabled = began !== null;
+    this.#cancel.hidden = began === null;
+    say(this.#elapsed, "");
+    if (began === null) return;
+    this.#ticks = setInterval(
+      () => say(this.#elapsed, `${((performance.now() - began) / 1000).toFixed(1)} s`),
+      TICK_MS,
+    );
+  }
+
   /**
+   * @param {string} sql
    * @param {SqlResponse} response
    * @param {number} ms
    */
-  #show({ columns, rows, truncated }, ms) {
+  #show(sql, response, ms) {
     this.#clear();
-    const table = new VirtualTable("Result", columns, [], "given");
-    table.nothing = "The query returns no rows.";
-    this.#table = table;
-    const kept = new RowStore(columns, []);
-    kept.take({ type: "snapshot", plain: true, rows });
-    put(this.#answer, table.element);
-    this.#answer.hidden = false;
-    table.show(kept);
-    const summary = `${count(rows.length, "row")} in ${whole(ms)} ms`;
+    this.#shown = new QueryResult(sql, response, this.#tools.say);
+    put(this.#answer, this.#shown.element);
+    const summary = `${count(response.rows.length, "row")} in ${whole(ms)} ms`;
     const cut = `The first ${summary}; the query has more rows than the server returns.`;
     put(
       this.#result,
-      h("p", { className: truncated ? "notice" : "hint" }, truncated ? cut : summary),
+      h(
+        "p",
+        { className: response.truncated ? "notice" : "hint" },
+        response.truncated ? cut : summary,
+      ),
     );
   }
 
@@ -143,25 +241,23 @@ export class QueryScreen {
   #wrong(problem) {
     this.#clear();
     const wrong = sqlErrorOf(problem);
-    put(this.#result, errorLine(this.#text, wrong));
+    put(this.#result, errorLine(this.#editor.area, wrong));
     if (!wrong.line) return;
-    this.#text.setAttribute("aria-invalid", "true");
-    goTo(this.#text, wrong.line, wrong.column ?? 1);
+    this.#editor.mark(wrong.line);
+    this.#editor.show(wrong.line, wrong.column ?? 1);
   }
 
   #clear() {
-    this.#text.removeAttribute("aria-invalid");
-    this.#answer.hidden = true;
-    this.#table?.close();
-    this.#table = null;
+    this.#editor.area.removeAttribute("aria-invalid");
+    this.#editor.mark(0);
+    put(this.#answer);
+    this.#shown?.close();
+    this.#shown = null;
   }
 }
 
 /** @param {string | null} view */
 function example(view) {
   if (view === null) return "SELECT 1 AS one";
-  const dot = view.indexOf(".");
-  const parts = [view.slice(0, dot), view.slice(dot + 1)];
-  const name = parts.map((part) => `\`${part.replaceAll("`", "``")}\``).join(".");
-  return `SELECT *\nFROM ${name}\nLIMIT 100`;
+  return `SELECT *\nFROM ${tableOf(view)}\nLIMIT 100`;
 }

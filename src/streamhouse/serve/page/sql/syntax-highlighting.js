@@ -4,7 +4,8 @@ import { h } from "../ui/dom.js";
 
 const TOKENS =
   /(?<comment>--[^\n]*|\/\*[^]*?(?:\*\/|$))|(?<string>'(?:[^']|'')*'?)|(?<quoted>`[^`]*`?)|(?<number>\b\d+(?:\.\d+)?\b)|(?<word>\b[A-Za-z_]\w*\b)/g;
-const KEYWORDS = new Set(
+/** The words that are highlighted, in capitals. */
+export const KEYWORDS = new Set(
   (
     "ADD ALL ALTER AND ANTI AS ASC BEGIN BETWEEN BY CALL CASE CAST CATALOG COLUMN CONSTRAINT CREATE CROSS DATABASE DELETE DESC DESCRIBE DISTINCT DROP ELSE END " +
     "ENFORCED EXECUTE EXISTS FALSE FOR FROM FULL GROUP HAVING IF IN INNER INSERT INTERVAL INTO IS JOIN KEY LEFT LIKE LIMIT MATCHED MERGE NOT NULL OF ON OR ORDER " +

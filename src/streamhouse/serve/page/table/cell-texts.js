@@ -1,6 +1,6 @@
 // Formats the cells of a table's rows.
 
-import { formatter, kindOf, numberOf } from "../format/column-values.js";
+import { formatter, isDouble, isNumbered, isWhole, numberOf } from "../format/column-values.js";
 
 /** @typedef {import("../server/responses.d.ts").TypedColumn} TypedColumn */
 /** @typedef {import("../rows/row-store.js").RowRecord} RowRecord */
@@ -9,10 +9,15 @@ export class CellTexts {
   #columns;
   #formats;
 
-  /** @param {TypedColumn[]} columns */
-  constructor(columns) {
+  /**
+   * @param {TypedColumn[]} columns
+   * @param {string[]} key
+   */
+  constructor(columns, key) {
     this.#columns = columns;
-    this.#formats = columns.map((column) => formatter(column.type));
+    this.#formats = columns.map(({ name, type }) =>
+      isWhole(type) && (key.includes(name) || isNumbered(name)) ? String : formatter(type),
+    );
   }
 
   /**
@@ -21,10 +26,20 @@ export class CellTexts {
    */
   fit(records) {
     this.#columns.forEach(({ type }, at) => {
-      if (kindOf(type) !== "number") return;
+      if (!isDouble(type)) return;
       const sizes = records.map((record) => Math.abs(numberOf(record.cells[at]) ?? 0));
       this.#formats[at] = formatter(type, Math.max(0, ...sizes));
     });
+  }
+
+  /**
+   * A cell of a record as text.
+   * @param {RowRecord} record
+   * @param {number} at
+   */
+  at({ cells }, at) {
+    const value = cells[at];
+    return value === null || value === undefined ? "null" : this.#formats[at](value);
   }
 
   /**
@@ -32,8 +47,6 @@ export class CellTexts {
    * @param {RowRecord} record
    */
   of(record) {
-    return record.cells.map((value, at) =>
-      value === null || value === undefined ? "null" : this.#formats[at](value),
-    );
+    return record.cells.map((_, at) => this.at(record, at));
   }
 }

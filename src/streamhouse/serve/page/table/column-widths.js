@@ -50,6 +50,26 @@ export class ColumnWidths {
   }
 
   /**
+   * The columns between two positions of a table that is `width` wide: the first, and that after the
+   * last.
+   * @param {number} left
+   * @param {number} right
+   * @param {number} width
+   * @returns {[number, number]}
+   */
+  between(left, right, width) {
+    // Columns that do not fill the table are stretched alike.
+    const stretch = Math.max(1, width / this.#px.reduce((sum, px) => sum + px, 0));
+    let [first, end, x] = [0, 0, 0];
+    this.#px.forEach((px, at) => {
+      if (x < right) end = at + 1;
+      x += px * stretch;
+      if (x <= left) first = at + 1;
+    });
+    return [Math.min(first, end), end];
+  }
+
+  /**
    * @param {number} at
    * @param {string} text
    */

@@ -74,9 +74,14 @@ export class SortableHeader {
   /** @param {number} at */
   #click(at) {
     const first = ["number", "time"].includes(kindOf(this.#columns[at].type));
-    if (this.#sort.at !== at) this.#sort = { at, down: first };
-    else if (this.#sort.down === first) this.#sort = { at, down: !first };
-    else this.#sort = { at: -1, down: false };
+    if (this.#sort.at !== at) this.setSort({ at, down: first });
+    else if (this.#sort.down === first) this.setSort({ at, down: !first });
+    else this.setSort({ at: -1, down: false });
+  }
+
+  /** @param {Sort} sort */
+  setSort(sort) {
+    this.#sort = sort;
     this.#update();
     this.#changed();
   }

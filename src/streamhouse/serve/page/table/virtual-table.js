@@ -1,13 +1,15 @@
-// The live table; only the visible rows are in the document.
+// The live table; only the visible rows, and of many columns the visible ones, are in the document.
 
 import { kindOf } from "../format/column-values.js";
 import { count, whole } from "../format/numbers.js";
 import { columnOrder, ownOrder } from "../rows/sort-order.js";
 import { h, put, say } from "../ui/dom.js";
+import { skeleton } from "../ui/placeholder.js";
 import { CellTexts } from "./cell-texts.js";
 import { arrive, flash } from "./change-animations.js";
 import { ColumnWidths } from "./column-widths.js";
 import { RowFilter } from "./row-filter.js";
+import { inspectRow } from "./row-inspector.js";
 import { SortableHeader } from "./sortable-header.js";
 
 /** @typedef {import("../rows/sort-order.js").Order} Order */
@@ -16,13 +18,16 @@ import { SortableHeader } from "./sortable-header.js";
 /** @typedef {import("../rows/row-store.js").RowStore} RowStore */
 
 /**
- * The elements of a row, and the version of the record that they show.
- * @typedef {{ element: HTMLElement, cells: HTMLElement[], version: number }} ShownRow
+ * The elements of a row by their columns, and the version of the record that they show.
+ * @typedef {{ element: HTMLElement, cells: Map<number, HTMLElement>, version: number }} ShownRow
  */
 
 const ROW_PX = 28;
 const BEYOND = 8;
 const SAMPLE = 300;
+const SAMPLE_CELLS = 12_000;
+const FEW_COLUMNS = 30;
+const BEYOND_PX = 300;
 const RECENT_MS = 1500;
 const CALM_ROWS = 30;
 const HIDDEN_MS = 500;
@@ -49,12 +54,19 @@ export class VirtualTable {
   #unsorted = true;
   #calm = true;
   #push = 0;
+  /**
+   * The columns in the document: the first, and that after the last.
+   * @type {[number, number]}
+   */
+  #range = [0, 0];
   #body = h("div", { className: "grid-body", role: "rowgroup" });
-  #note = h("div", { className: "grid-note", hidden: true });
+  #note = h("div", { className: "grid-note" }, skeleton(9));
   /** Called after each draw. */
   onDraw = () => {};
+  /** Called after the user has changed the order. */
+  onSort = () => {};
   /** The text of an empty table. */
-  nothing = "No rows yet. They appear here as soon as they are written.";
+  nothing = "No rows.";
 
   /**
    * @param {string} label
@@ -66,7 +78,7 @@ export class VirtualTable {
     this.#columns = columns;
     this.#order = order;
     this.#kinds = columns.map((column) => kindOf(column.type));
-    this.#texts = new CellTexts(columns);
+    this.#texts = new CellTexts(columns, key);
     this.#filter = new RowFilter(this.#texts);
     this.#widths = new ColumnWidths(columns.length);
     this.#head = new SortableHeader(columns, key, () => this.#sorted());
@@ -83,6 +95,14 @@ export class VirtualTable {
       this.#note,
     );
     this.element.addEventListener("scroll", () => this.#later(), { passive: true });
+    this.element.addEventListener("click", ({ target }) => this.#inspect(target));
+    this.element.addEventListener("keydown", (event) => {
+      // By keyboard, the first row in sight: the arrows scroll to others.
+      if (event.key !== "Enter" || event.target !== this.element) return;
+      // The key would also press the button of the dialog that has the focus next.
+      event.preventDefault();
+      this.#inspectFirst();
+    });
     this.#watch = new ResizeObserver(() => this.#later());
     this.#watch.observe(this.element);
   }
@@ -108,6 +128,23 @@ export class VirtualTable {
     this.#later();
   }
 
+  /**
+   * Shows the row of a cell, unless its text is being selected.
+   * @param {EventTarget | null} target
+   */
+  #inspect(target) {
+    const cell = target instanceof Element ? target.closest(".grid-body .cell") : null;
+    if (!cell || getSelection()?.type === "Range") return;
+    for (const [record, { element }] of this.#elements)
+      if (element.contains(cell))
+        inspectRow(this.#columns, record.cells, Number(cell.getAttribute("aria-colindex")) - 1);
+  }
+
+  #inspectFirst() {
+    const record = this.#visible[Math.ceil(this.element.scrollTop / ROW_PX)];
+    if (record) inspectRow(this.#columns, record.cells, 0);
+  }
+
   /** @param {string} text */
   filter(text) {
     this.#filter.set(text);
@@ -126,10 +163,20 @@ export class VirtualTable {
     return this.#head.serverOrder;
   }
 
+  /**
+   * Sorts by a column, as a click on its header does.
+   * @param {number} at
+   * @param {boolean} down
+   */
+  sort(at, down) {
+    this.#head.setSort({ at, down });
+  }
+
   #sorted() {
     this.#unsorted = true;
     this.#calm = false;
     this.#later();
+    this.onSort();
   }
 
   /** @param {RowStore} rows */
@@ -194,6 +241,9 @@ export class VirtualTable {
     const first = Math.max(0, Math.floor(this.element.scrollTop / ROW_PX) - BEYOND);
     const end = Math.ceil((this.element.scrollTop + height) / ROW_PX) + BEYOND;
     const wanted = this.#visible.slice(first, end);
+    const [from, to] = this.#range;
+    this.#range = this.#columnsInSight();
+    const other = from !== this.#range[0] || to !== this.#range[1];
     const kept = new Set(wanted);
     for (const [record, { element }] of this.#elements) {
       if (!kept.has(record)) {
@@ -204,7 +254,8 @@ export class VirtualTable {
     let grown = false;
     const elements = wanted.map((record, at) => {
       const known = this.#elements.get(record);
-      const shown = known ?? this.#make(record, rows);
+      const shown = known ?? this.#make(record);
+      if (!known || other) grown = this.#cut(shown, record, rows) || grown;
       grown = this.#put(shown, record, first + at, !known) || grown;
       return shown.element;
     });
@@ -225,19 +276,68 @@ export class VirtualTable {
   }
 
   /**
+   * All columns if they are few, else those in sight.
+   * @returns {[number, number]}
+   */
+  #columnsInSight() {
+    if (this.#columns.length <= FEW_COLUMNS) return [0, this.#columns.length];
+    const { scrollLeft, clientWidth } = this.element;
+    const [left, right] = [scrollLeft - BEYOND_PX, scrollLeft + clientWidth + BEYOND_PX];
+    return this.#widths.between(left, right, this.grid.clientWidth);
+  }
+
+  /** @param {RowRecord} record */
+  #make(record) {
+    const element = h("div", { className: "grid-row", role: "row" });
+    /** @type {ShownRow} */
+    const shown = { element, cells: new Map(), version: record.version };
+    this.#elements.set(record, shown);
+    return shown;
+  }
+
+  /**
+   * Removes the cells of a row that are out of sight, and makes those that have come into sight;
+   * returns whether a column has to be wider.
+   * @param {ShownRow} shown
    * @param {RowRecord} record
    * @param {RowStore} rows
    */
-  #make(record, rows) {
-    const cells = this.#kinds.map((kind, index) => {
+  #cut({ element, cells }, record, rows) {
+    const [from, to] = this.#range;
+    for (const [index, cell] of cells) {
+      if (index >= from && index < to) continue;
+      cell.remove();
+      cells.delete(index);
+    }
+    const after = cells.get(Math.min(...cells.keys())) ?? null;
+    let grown = false;
+    for (let index = from; index < to; index += 1) {
+      if (cells.has(index)) continue;
       const isKey = rows.keyed && rows.keyColumns.includes(index);
-      const className = kind === "number" ? "cell number" : isKey ? "cell key" : "cell";
-      return h("div", { className, role: "cell" });
-    });
-    const element = h("div", { className: "grid-row", role: "row" }, cells);
-    const shown = { element, cells, version: record.version };
-    this.#elements.set(record, shown);
-    return shown;
+      const isNumber = this.#kinds[index] === "number";
+      const className = isNumber ? "cell number" : isKey ? "cell key" : "cell";
+      const cell = h("div", { className, role: "cell", "aria-colindex": index + 1 });
+      cell.style.gridColumn = String(index + 1);
+      grown = this.#say(cell, record, index) || grown;
+      // In their order, which screen readers follow.
+      const isBefore = after && index < Number(after.getAttribute("aria-colindex"));
+      element.insertBefore(cell, isBefore ? after : null);
+      cells.set(index, cell);
+    }
+    return grown;
+  }
+
+  /**
+   * Shows the value of a cell; returns whether its column has to be wider.
+   * @param {HTMLElement} cell
+   * @param {RowRecord} record
+   * @param {number} index
+   */
+  #say(cell, record, index) {
+    const text = this.#texts.at(record, index);
+    say(cell, text);
+    cell.classList.toggle("null", (record.cells[index] ?? null) === null);
+    return this.#widths.take(index, text);
   }
 
   /**
@@ -264,15 +364,13 @@ export class VirtualTable {
    */
   #fill({ element, cells }, record, isNew) {
     let grown = false;
-    this.#texts.of(record).forEach((text, index) => {
-      const isNull = record.cells[index] === null || record.cells[index] === undefined;
-      say(cells[index], text);
-      cells[index].classList.toggle("null", isNull);
-      grown = this.#widths.take(index, text) || grown;
-    });
+    for (const [index, cell] of cells) grown = this.#say(cell, record, index) || grown;
     const now = performance.now();
     if (record.changed && now - record.at < RECENT_MS) {
-      for (const index of record.changed) flash(cells[index], record, index);
+      for (const index of record.changed) {
+        const cell = cells.get(index);
+        if (cell) flash(cell, record, index);
+      }
     } else if (isNew && !this.#calm && record.born && now - record.born < RECENT_MS)
       arrive(element);
     return grown;
@@ -280,7 +378,8 @@ export class VirtualTable {
 
   /** @param {RowStore} rows */
   #sample(rows) {
-    const records = rows.list.slice(0, SAMPLE);
+    const most = Math.ceil(SAMPLE_CELLS / this.#columns.length);
+    const records = rows.list.slice(0, Math.min(SAMPLE, most));
     this.#texts.fit(records);
     const heads = this.#columns.map((column) => `${column.name}  ↓`);
     this.#widths.restart(this.element, heads);

@@ -1,4 +1,4 @@
-// Placeholders for missing content, and commands to copy.
+// Placeholders for content that is missing or loads, and commands to copy.
 
 import { h } from "./dom.js";
 
@@ -22,4 +22,16 @@ export function empty(title, ...how) {
  */
 export function command(text) {
   return h("pre", { className: "command" }, h("code", {}, text));
+}
+
+/**
+ * Grey lines in the place of content that loads.
+ * @param {number} lines
+ */
+export function skeleton(lines) {
+  return h(
+    "div",
+    { className: "skeleton", role: "status", "aria-label": "Loading" },
+    Array.from({ length: lines }, () => h("span")),
+  );
 }

@@ -6,7 +6,7 @@ import { messageOf } from "../server/errors.js";
 import { json } from "../server/requests.js";
 import { viewPath } from "../server/urls.js";
 import { h, put } from "../ui/dom.js";
-import { empty } from "../ui/placeholder.js";
+import { empty, skeleton } from "../ui/placeholder.js";
 
 /** @typedef {import("../server/responses.d.ts").Json} Json */
 /** @typedef {import("../server/responses.d.ts").JsonObject} JsonObject */
@@ -33,7 +33,7 @@ const TIME = /(^|_)(time|at|created|changed)$/;
  * @param {Part} what
  */
 export async function showMetadata(panel, name, what) {
-  if (!panel.firstChild) put(panel, h("p", { className: "hint" }, "Loading …"));
+  if (!panel.firstChild) put(panel, skeleton(8));
   try {
     const response = /** @type {JsonObject} */ (await json(viewPath(name, PATHS[what])));
     put(panel, sections(response, what));
@@ -54,9 +54,9 @@ function sections(response, what) {
   const single = {};
   for (const [name, value] of Object.entries(response)) {
     if (Array.isArray(value) && value.length && value.every(isObject))
-      parts.push(h("h3", {}, title(name)), listing(value, title(name)));
+      parts.push(h("h2", {}, title(name)), listing(value, title(name)));
     else if (isObject(value) && Object.keys(value).length)
-      parts.push(h("h3", {}, title(name)), pairs(value, title(name)));
+      parts.push(h("h2", {}, title(name)), pairs(value, title(name)));
     else if (!Array.isArray(value) || value.length) single[name] = value;
   }
   if (Object.keys(single).length) parts.unshift(pairs(single, "Summary"));

@@ -3,27 +3,32 @@
 import { ago, dateAndTime } from "../format/times.js";
 import { statusOf } from "../server/errors.js";
 import { json } from "../server/requests.js";
+import { RowParts } from "../server/row-part.js";
 import { serverNow } from "../server/server-clock.js";
 import { viewPath } from "../server/urls.js";
 import { h, say } from "../ui/dom.js";
 
 /** @typedef {import("../server/responses.d.ts").RowsResponse} RowsResponse */
 /** @typedef {import("../server/responses.d.ts").SnapshotsResponse} SnapshotsResponse */
+/** @typedef {import("../server/row-part.js").Part} Part */
+/** @typedef {import("../server/row-part.js").RowCounts} RowCounts */
 
 /** @typedef {{ snapshot: number, time: string | null }} Snapshot */
 
 /**
- * The rows of a snapshot; `cut`: there are more than the limit of the request.
- * @typedef {{ rows: RowsResponse["rows"], cut: boolean }} PastRows
+ * The rows of a snapshot; `cut`: there are more than the limit of the request. `counts` are those of
+ * a part of a large view.
+ * @typedef {{ rows: RowsResponse["rows"], cut: boolean, counts: RowCounts | null }} PastRows
  */
 
 /**
  * `past` takes the rows of a selected snapshot, `live` ends the past, `failed` takes the error of a
- * snapshot that cannot be read.
+ * snapshot that cannot be read, `part` returns the part to read of a large view, null for all rows.
  * @typedef {Object} Handlers
  * @property {(past: PastRows, which: Snapshot) => void} past
  * @property {() => void} live
  * @property {(problem: unknown) => void} failed
+ * @property {() => Part | null} part
  */
 
 const MAX_SNAPSHOTS = 500;
@@ -41,8 +46,9 @@ export class TimeTravel {
   /** @type {AbortController | null} */
   #request = null;
   #timer = 0;
-  /** @type {Map<number, PastRows>} */
+  /** @type {Map<string, PastRows>} */
   #cache = new Map();
+  #parts;
   #text = h("span", { className: "history-text" });
   #slider;
   #back;
@@ -56,6 +62,7 @@ export class TimeTravel {
   constructor(name, handlers) {
     this.#name = name;
     this.#handlers = handlers;
+    this.#parts = new RowParts(name);
     this.#slider = h("input", {
       type: "range",
       min: 0,
@@ -175,6 +182,11 @@ export class TimeTravel {
     else this.#go(Math.max(0, to));
   }
 
+  /** Reads the selected snapshot again, of which another part is wanted. */
+  again() {
+    if (this.#at !== null) this.#go(this.#at);
+  }
+
   live() {
     this.#request?.abort();
     clearTimeout(this.#timer);
@@ -220,15 +232,42 @@ export class TimeTravel {
    * @param {AbortSignal} signal
    */
   async #rowsOf(snapshot, signal) {
-    const known = this.#cache.get(snapshot);
+    const part = this.#handlers.part();
+    const key = `${snapshot} ${JSON.stringify(part)}`;
+    const known = this.#cache.get(key);
     if (known) return known;
-    const path = viewPath(this.#name, `?as_of=${snapshot}&limit=${ROWS}`);
-    const { rows } = /** @type {RowsResponse} */ (await json(path, { signal }));
-    const past = { rows, cut: rows.length === ROWS };
-    this.#cache.set(snapshot, past);
+    const past = part
+      ? await this.#partOf(part, snapshot, signal)
+      : await this.#allRowsOf(snapshot, signal);
+    this.#cache.set(key, past);
     const [oldest] = this.#cache.keys();
     if (this.#cache.size > CACHED) this.#cache.delete(oldest);
     return past;
+  }
+
+  /**
+   * @param {number} snapshot
+   * @param {AbortSignal} signal
+   * @returns {Promise<PastRows>}
+   */
+  async #allRowsOf(snapshot, signal) {
+    const path = viewPath(this.#name, `?as_of=${snapshot}&limit=${ROWS}`);
+    const { rows } = /** @type {RowsResponse} */ (await json(path, { signal }));
+    return { rows, cut: rows.length === ROWS, counts: null };
+  }
+
+  /**
+   * @param {Part} part
+   * @param {number} snapshot
+   * @param {AbortSignal} signal
+   * @returns {Promise<PastRows>}
+   */
+  async #partOf(part, snapshot, signal) {
+    const [found, counts] = await Promise.all([
+      this.#parts.read(part, { signal, snapshot }),
+      this.#parts.count(snapshot, part.filter, signal),
+    ]);
+    return { rows: found?.rows ?? [], cut: false, counts };
   }
 
   #update() {

@@ -1,12 +1,12 @@
 // The list of views with their age and row counts, polled, with a search.
 
-import { count, whole } from "../format/numbers.js";
+import { count } from "../format/numbers.js";
 import { ago } from "../format/times.js";
 import { messageOf } from "../server/errors.js";
 import { json } from "../server/requests.js";
 import { serverNow } from "../server/server-clock.js";
 import { h, put, say } from "../ui/dom.js";
-import { command, empty } from "../ui/placeholder.js";
+import { command, empty, skeleton } from "../ui/placeholder.js";
 import { byDatabase, isAuxiliaryTable, sortKey, tableName } from "./view-order.js";
 
 /** @typedef {import("../server/responses.d.ts").ViewRecord} ViewRecord */
@@ -39,7 +39,7 @@ export class ViewList {
   /** @type {string | null} */
   #drawn = null;
   #changed;
-  #list = h("div", { className: "list" });
+  #list = h("div", { className: "list" }, skeleton(12));
 
   /**
    * `changed` is called after each load of the list.
@@ -70,6 +70,11 @@ export class ViewList {
 
   get names() {
     return this.#found().map((view) => view.name);
+  }
+
+  /** All views but the tables that queries keep for themselves; null until the list is loaded. */
+  get own() {
+    return this.#loaded ? this.#views.filter(({ name }) => !isAuxiliaryTable(name)) : null;
   }
 
   get loaded() {
@@ -217,7 +222,9 @@ export class ViewList {
           { href: `#/views/${encodeURIComponent(view.name)}` },
           parts.dot,
           parts.name,
+          " ",
           parts.rows,
+          " ",
           parts.age,
         ),
       };
@@ -235,11 +242,11 @@ export class ViewList {
     if (!item) return;
     say(item.name, view.title ?? tableName(view.name));
     item.link.title = view.title ? view.name : (view.description ?? view.name);
-    say(item.rows, view.error ? "error" : view.rows === null ? "" : whole(view.rows));
+    say(item.rows, view.error ? "error" : view.rows === null ? "" : count(view.rows, "row"));
     const ms = view.time ? serverNow() - Date.parse(view.time) : null;
     const age = ms === null ? "empty" : ago(Math.round(ms / 1000) * 1000).replace(".0 s", " s");
     say(item.age, age);
-    const labels = [item.name.textContent, view.error ? "cannot be read" : null];
+    const labels = [item.name.textContent, view.error ? "error: cannot be read" : null];
     if (view.rows !== null) labels.push(count(view.rows, "row"));
     labels.push(age);
     // Not while focused: screen readers would read each change.

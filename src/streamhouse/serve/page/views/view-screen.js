@@ -1,10 +1,13 @@
 // The screen of a view: its live rows, chart, history and metadata.
 
 import { Chart } from "../chart/chart.js";
+import { kindOf } from "../format/column-values.js";
 import { count, whole } from "../format/numbers.js";
 import { RowStore } from "../rows/row-store.js";
+import { wordsCondition } from "../rows/words-condition.js";
 import { ChangeStream } from "../server/change-stream.js";
 import { messageOf } from "../server/errors.js";
+import { token } from "../server/requests.js";
 import { hasOtherColumns } from "../server/stream-columns.js";
 import { VirtualTable } from "../table/virtual-table.js";
 import { h, put, say } from "../ui/dom.js";
@@ -13,12 +16,15 @@ import { ChangeSummary } from "./change-summary.js";
 import { Freshness } from "./freshness.js";
 import { showMetadata } from "./metadata.js";
 import { TimeTravel } from "./time-travel.js";
+import { showUsage } from "./usage.js";
 import { ViewTabs } from "./view-tabs.js";
 
 /** @typedef {import("./time-travel.js").PastRows} PastRows */
 /** @typedef {import("../server/responses.d.ts").ViewRecord} ViewRecord */
 /** @typedef {import("../server/change-stream.js").StreamEvent} StreamEvent */
 /** @typedef {import("../server/change-stream.js").StreamState} StreamState */
+/** @typedef {import("../server/row-part.js").Part} Part */
+/** @typedef {import("../server/row-part.js").RowCounts} RowCounts */
 /** @typedef {import("./view-tabs.js").Tab} Tab */
 
 /**
@@ -35,6 +41,8 @@ import { ViewTabs } from "./view-tabs.js";
 const WIDE_COLUMNS = 6;
 const UPDATE_MS = 200;
 const HISTORY_MS = 60_000;
+const TYPING_MS = 250;
+const NOTHING = "No rows yet. They appear here as soon as they are written.";
 
 export class ViewScreen {
   #view;
@@ -49,8 +57,16 @@ export class ViewScreen {
   #timers;
   /** @type {RowStore | null} */
   #past = null;
+  /** @type {import("./time-travel.js").Snapshot | null} */
+  #pastAt = null;
   #reloaded = false;
   #wasGone = false;
+  #wasLarge = false;
+  /** How many rows a large view has: "of 1,000,000 rows". */
+  #counts = "rows, counting …";
+  /** @type {RowCounts | null} */
+  #liveCounts = null;
+  #typing = 0;
   #notice = h("p", { className: "notice", role: "status" });
   #shown = h("span", { className: "shown" });
   #banner = h("p", { className: "past-banner", role: "status" });
@@ -71,9 +87,10 @@ export class ViewScreen {
     this.#table = this.#newTable();
     this.#chart = new Chart(view.columns, view.primary_key, view.chart);
     this.#history = new TimeTravel(view.name, {
-      past: (past, which) => this.#showPast(past, which.snapshot),
+      past: (past, which) => this.#showPast(past, which),
       live: () => this.#showLive(),
       failed: (problem) => tools.say(messageOf(problem)),
+      part: () => this.#pastPart,
     });
     this.#freshness = new Freshness(() => this.#history.past);
     this.#filter = h("input", {
@@ -82,7 +99,7 @@ export class ViewScreen {
       "aria-label": "Filter the rows",
       spellcheck: false,
       autocomplete: "off",
-      oninput: () => this.#table.filter(this.#filter.value),
+      oninput: () => this.#filtered(),
     });
     this.#stage = this.#newStage();
     this.#panel = h(
@@ -105,7 +122,11 @@ export class ViewScreen {
       event: (event) => this.#take(event),
       progress: (rows) => say(this.#shown, `${count(rows, "row")} so far …`),
       state: (state, text) => this.#state(state, text),
-      order: () => this.#table.serverOrder,
+      part: () => this.#part,
+      counted: (counts) => {
+        this.#liveCounts = counts;
+        if (!this.#history.past) this.#counted(counts);
+      },
     });
     this.#timers = [
       setInterval(() => this.#freshness.update(), UPDATE_MS),
@@ -115,6 +136,7 @@ export class ViewScreen {
 
   close() {
     for (const timer of this.#timers) clearInterval(timer);
+    clearTimeout(this.#typing);
     this.#summary.close();
     this.#stream.close();
     this.#history.close();
@@ -140,7 +162,7 @@ export class ViewScreen {
     if (document.activeElement === this.#filter || this.#filter.value) {
       this.#filter.value = "";
       this.#filter.blur();
-      this.#table.filter("");
+      this.#filtered();
       return true;
     }
     if (!this.#history.past) return false;
@@ -148,17 +170,101 @@ export class ViewScreen {
     return true;
   }
 
-  /** Which rows the server returns if there are more than the limit. */
+  /**
+   * Whether the server reads, filters, orders and groups the rows, since they are too many.
+   * @returns {boolean}
+   */
+  get #isLarge() {
+    return this.#freshness.state === "large";
+  }
+
+  /**
+   * The part of a past snapshot that is shown; null for all rows.
+   * @returns {Part | null}
+   */
+  get #pastPart() {
+    return this.#isLarge ? this.#part : null;
+  }
+
+  /**
+   * The part of a large view that is shown.
+   * @returns {Part}
+   */
   get #part() {
+    const { columns, primary_key: key, kind } = this.#view;
+    const words = this.#filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const filter = wordsCondition(columns, words);
+    // With a filter, the server does not return the newest rows of a table without a key by itself.
+    const newest = filter && !key.length && kind === "table" ? this.#newestOrder : "";
+    const { serverOrder } = this.#table;
+    return { order: serverOrder || newest, filter, newestLast: !serverOrder && newest !== "" };
+  }
+
+  /** The parameter `order` of the newest rows by the first time column; empty without one. */
+  get #newestOrder() {
+    const time = this.#view.columns.find(({ type }) => kindOf(type) === "time");
+    return time ? `-${time.name}` : "";
+  }
+
+  /** Which rows of a large view are shown. */
+  get #which() {
     const { kind, primary_key: key } = this.#view;
+    const { serverOrder } = this.#table;
+    if (serverOrder) return serverOrder === this.#newestOrder ? "newest" : "first";
     return key.length || kind === "view" ? "first" : "newest";
+  }
+
+  #filtered() {
+    clearTimeout(this.#typing);
+    if (!this.#isLarge) this.#table.filter(this.#filter.value);
+    else this.#typing = setTimeout(() => this.#reread(), TYPING_MS);
+  }
+
+  /** Reads another part of a large view. */
+  #reread() {
+    if (!this.#isLarge) return;
+    this.#stream.poll();
+    this.#history.again();
+  }
+
+  /** @param {RowCounts} counts */
+  #counted({ matching, total, uncounted }) {
+    this.#counts =
+      matching === null || total === null
+        ? `of an unknown number: ${uncounted}`
+        : this.#filter.value.trim()
+          ? `of ${whole(matching)} that match, ${count(total, "row")} in all`
+          : `of ${count(total, "row")}`;
+    this.#sayShown();
+  }
+
+  #sayShown() {
+    const rows = this.#history.past ? this.#past : this.#rows;
+    say(
+      this.#shown,
+      this.#isLarge ? `${whole(rows?.size ?? 0)} ${this.#counts}` : this.#table.shown,
+    );
+  }
+
+  /** What the chart draws: a large view's rows are grouped by the server. */
+  #drawChart() {
+    const past = this.#history.past && this.#past ? this.#pastAt : null;
+    const rows = past ? (this.#past ?? this.#rows) : this.#rows;
+    const snapshot = past ? past.snapshot : this.#freshness.snapshot;
+    const server = this.#isLarge
+      ? { view: this.#view.name, snapshot, filter: this.#part.filter }
+      : null;
+    const until = past ? Date.parse(past.time ?? "") || null : null;
+    this.#chart.show(rows, { until, server });
   }
 
   #newTable() {
     const { name, title, columns, primary_key: key, kind } = this.#view;
     const order = key.length ? "key" : kind === "view" ? "columns" : "newest";
     const table = new VirtualTable(title ?? name, columns, key, order);
-    table.onDraw = () => say(this.#shown, table.shown);
+    table.nothing = NOTHING;
+    table.onDraw = () => this.#sayShown();
+    table.onSort = () => this.#reread();
     return table;
   }
 
@@ -185,7 +291,8 @@ export class ViewScreen {
     this.#details.hidden = tab === "rows";
     if (tab === "rows") return;
     put(this.#details);
-    showMetadata(this.#details, this.#view.name, tab);
+    if (tab === "use") showUsage(this.#details, this.#view, token() !== null);
+    else showMetadata(this.#details, this.#view.name, tab);
   }
 
   #newStage() {
@@ -213,18 +320,25 @@ export class ViewScreen {
       this.#history.reset();
       this.#chart.reset();
     }
+    // Another order or filter of a large view: nothing has changed, so nothing is marked.
+    if (event.other) {
+      this.#rows = new RowStore(this.#view.columns, this.#view.primary_key);
+      this.#table.nothing = this.#filter.value.trim() ? "No row matches the filter." : NOTHING;
+      this.#counts = "rows, counting …";
+      this.#liveCounts = null;
+    }
     const counts = this.#rows.take(event);
     this.#freshness.note(event);
     this.#say("");
     this.#history.note(event.snapshot, event.time);
     if (!event.plain)
       this.#tools.note(this.#view.name, event.snapshot, event.time, this.#rows.size);
-    this.#chart.note(this.#rows, event.time);
+    if (!event.part) this.#chart.note(this.#rows, event.time);
     if (!this.#history.past) {
       this.#table.show(this.#rows, event.type === "snapshot" ? null : counts);
-      this.#chart.show(this.#rows);
+      this.#drawChart();
     }
-    if (!first) this.#summary.add(counts);
+    if (!first && !event.other) this.#summary.add(counts);
     this.#freshness.update();
   }
 
@@ -240,18 +354,21 @@ export class ViewScreen {
 
   /**
    * @param {PastRows} past
-   * @param {number} snapshot
+   * @param {import("./time-travel.js").Snapshot} which
    */
-  #showPast({ rows, cut }, snapshot) {
-    this.#past ??= new RowStore(this.#view.columns, this.#view.primary_key);
-    const began = this.#past.version === 0;
-    this.#past.take({ type: "snapshot", plain: true, rows });
-    this.#table.show(this.#past, began ? null : { added: 1 });
-    this.#chart.show(this.#past);
-    const some = cut ? ` Only its ${this.#part} ${whole(rows.length)} rows are shown.` : "";
+  #showPast({ rows, cut, counts }, which) {
+    const began = this.#past === null;
+    if (began || this.#isLarge)
+      this.#past = new RowStore(this.#view.columns, this.#view.primary_key);
+    this.#pastAt = which;
+    this.#past?.take({ type: "snapshot", plain: true, rows });
+    this.#table.show(this.#past ?? this.#rows, began || this.#isLarge ? null : { added: 1 });
+    if (counts) this.#counted(counts);
+    this.#drawChart();
+    const some = cut ? ` Only its ${this.#which} ${whole(rows.length)} rows are shown.` : "";
     say(
       this.#banner,
-      `This is snapshot ${snapshot}, not the live view. “Live” shows the newest rows.${some}`,
+      `This is snapshot ${which.snapshot}, not the live view. “Live” shows the newest rows.${some}`,
     );
     this.#panel.classList.add("past");
     this.#freshness.update();
@@ -262,8 +379,10 @@ export class ViewScreen {
     say(this.#banner, "");
     this.#panel.classList.remove("past");
     this.#table.show(this.#rows);
-    this.#chart.show(this.#rows);
+    this.#drawChart();
     this.#freshness.update();
+    if (this.#liveCounts) this.#counted(this.#liveCounts);
+    this.#reread();
   }
 
   /**
@@ -279,15 +398,29 @@ export class ViewScreen {
       this.#say(
         `${this.#view.name} no longer exists. These are its last rows; they update again when it is recreated.`,
       );
-    } else if (state === "large")
-      this.#say(
-        `This view has too many rows for a stream. The page shows its ${this.#part} 500 rows and reloads them every 2 s; sort to choose others.`,
-      );
+    } else if (state === "large") this.#large(text);
+  }
+
+  /** @param {string} problem why the server does not return the part; empty if it does */
+  #large(problem) {
+    if (!this.#wasLarge) {
+      this.#wasLarge = true;
+      this.#table.filter("");
+      const { columns, primary_key: key, kind } = this.#view;
+      const time = columns.findIndex(({ type }) => kindOf(type) === "time");
+      // Newest first: a table without a key has its newest rows anyway.
+      if (time >= 0 && (key.length || kind === "view")) this.#table.sort(time, true);
+    }
+    say(
+      this.#notice,
+      problem ||
+        `This view has too many rows for a stream. The page shows its ${this.#which} 500 rows and reloads them every 2 s; the filter, the order and the chart are over all rows.`,
+    );
   }
 
   /** @param {string} text */
   #say(text) {
-    if (!text && this.#freshness.state === "large") return;
+    if (!text && this.#isLarge) return;
     say(this.#notice, text);
   }
 

@@ -10,6 +10,7 @@ const TABS = {
   options: "Options",
   snapshots: "Snapshots",
   files: "Files",
+  use: "Use",
 };
 const IDS = /** @type {Tab[]} */ (Object.keys(TABS));
 
