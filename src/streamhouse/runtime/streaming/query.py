@@ -197,7 +197,8 @@ class JobQuery(ABC):
 
     def _run_batch(self, sent: RDD[Record]) -> None:
         began = time.monotonic()
-        batch = self.commit(sent)
+        with self.progress.batch():
+            batch = self.commit(sent)
         if batch is None:
             return
         self.metrics.count_batch(batch, time.monotonic() - began)
