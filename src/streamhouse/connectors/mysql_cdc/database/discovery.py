@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from streamhouse.close_matches import nearest
@@ -153,6 +153,17 @@ class Discovery:
         if not names and not _databases(self._session, self._filter):
             raise self._no_database()
         return list(map(self._described, facts_of(self._session, names.difference(but))))
+
+    def nothing(self) -> TableError:
+        """The error if the filter selects no table."""
+        options, wanted = self._options, self._filter
+        others = replace(wanted, including=".*", excluding=None)
+        names = [name for _, name in selected_names(self._session, others, self._views)]
+        return TableError(
+            f"MySQL at {options.address} has no table '{wanted.including}' in the database "
+            f"'{wanted.databases}' that user '{options.username}' can see, nor one whose whole "
+            f"name matches as a regular expression; {nearest(wanted.including, names)}"
+        )
 
     def _described(self, found: TableFacts) -> FoundTable:
         definition, reason, left_out = None, None, False

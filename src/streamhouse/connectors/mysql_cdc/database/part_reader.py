@@ -19,7 +19,7 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     RowSelection,
     Seconds,
 )
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, read_tables
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
     Chunk,
@@ -162,13 +162,13 @@ class PartReader:
         A range has one or more entries for each part with changes in it. `in_order` restores the
         order of their rows.
         """
-        ranges: list[TableRange] = []
+        ranges: dict[CapturedTable, TablePosition] = {}
         tables: list[_TableEvents] = []
         for part in parts:
             if part.changes is None:
                 continue
             captured = part.table.captured_table(self._options, self._server, self._relay)
-            ranges.append(TableRange(captured, part.changes))
+            ranges[captured] = part.changes
             selection: RowSelection | None = None
             if part.up_to is not None:
                 selection = _keys_up_to(part.up_to, captured, self._connections.session)
