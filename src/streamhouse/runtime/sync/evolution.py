@@ -148,7 +148,7 @@ class SchemaEvolution:
             return PreparedReload([], deletes)
         wanted = self._wanted(target, list(found.values()), stale.statement)
         renamed = {old: self._options.spelt(new) for old, new in stale.renamed.items()}
-        known = dict(column for id in tables if id in found for column in self._mapped(tables[id]))
+        known = self._types(tables[id] for id in tables if id in found)
         added: dict[str, list[str]] = read_json(self._added) or {}
         leftover = set(added.get(target, ())) - known.keys()
         wanted = replace(
@@ -249,7 +249,7 @@ class SchemaEvolution:
         renamed = {old: spelt(new) for ddl in ddls.values() for old, new in ddl.renamed.items()}
         wanted = replace(
             wanted,
-            before=dict(column for table in before.values() for column in self._mapped(table)),
+            before=self._types(before.values()),
             renamed=renamed,
             shared={spelt(column.name) for table in others for column in table.definition.columns},
         )
@@ -310,12 +310,10 @@ class SchemaEvolution:
                 self._warehouse.alter_table(target, *needed)
         reached("target-altered", 0, target)
 
-    def _mapped(self, table: FollowedTable) -> Iterable[tuple[str, str]]:
-        """The columns of a table with the types to which they map."""
-        keys = set(table.definition.key)
-        for column in table.definition.columns:
-            kind = self._options.mapping.type(column, column in keys)
-            yield self._options.spelt(column.name), kind
+    def _types(self, tables: Iterable[FollowedTable]) -> dict[str, str]:
+        """The columns of tables with the types to which they map."""
+        columns = (self.targets.columns(table.definition) for table in tables)
+        return {column.name: column.type for own in columns for column in own}
 
 
 def _left_out(target: str, reconciliation: Reconciliation) -> list[str]:
