@@ -19,10 +19,10 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.discovery import (
-    NAMES,
     Discovery,
     FoundTable,
     TableFilter,
+    selected_names,
 )
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, described_table
@@ -52,9 +52,7 @@ def expressions(session: Session, options: MySqlOptions) -> TableFilter | None:
     databases = [str(row[0]) for row in session.rows("SHOW DATABASES")]
     one_database = options.database in databases or not _SPECIAL.intersection(options.database)
     database = re.escape(options.database) if one_database else options.database
-    selected = TableFilter(database, ignores_case=True)
-    visible = [name for name in databases if selected.has_database(name)]
-    tables = {str(name) for _, name in session.rows(NAMES, [visible])} if visible else set()
+    tables = {name for _, name in selected_names(session, TableFilter(database, ignores_case=True))}
     one_table = options.table in tables or not _SPECIAL.intersection(options.table)
     if one_database and one_table:
         return None

@@ -20,7 +20,7 @@ from streamhouse.mysql.table import (
     facts_of,
 )
 
-NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
+_NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
 """The names of all tables and views of some databases."""
 _NO_VIEWS = " AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 
@@ -98,7 +98,7 @@ def selected_names(session: Session, tables: TableFilter, views: bool = True) ->
     databases = _databases(session, tables)
     if not databases:
         return set()
-    rows = session.rows(NAMES + ("" if views else _NO_VIEWS), [databases])
+    rows = session.rows(_NAMES + ("" if views else _NO_VIEWS), [databases])
     found = {(str(database), str(name)) for database, name in rows}
     return {names for names in found if tables.selects(*names)}
 
