@@ -12,7 +12,7 @@ from tests.mysql_server import Server
 from tests.unit.mysql.reference_decoder import changes as changes_of
 from tests.waiting import until
 
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, read_tables
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, segments
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
@@ -67,7 +67,7 @@ def test_what_is_dropped_while_it_is_read_comes_from_the_server(
     # The table's columns, as MySQL logs no names of them.
     captured = source._planner.captured_tables()[-1]
     start = TablePosition(position(offset), table=captured.table)
-    events = read_tables([TableRange(captured, start)], position(end))
+    events = read_tables({captured: start}, position(end))
     changes = (change for _, event in events for change in changes_of(event))
     some = [next(changes) for _ in range(3)]
     assert len(segments(tmp_path)) > 3

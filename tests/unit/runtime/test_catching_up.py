@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,12 @@ import pytest
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime import pipeline
 from streamhouse.runtime.pipeline import Pipeline
+from streamhouse.runtime.query_description import QueryProgress
 from streamhouse.runtime.spark.settings import SparkOptions
+from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
+from streamhouse.runtime.streaming.query import JobQuery
+from streamhouse.runtime.sync.query import SyncQuery
+from streamhouse.runtime.views.query import ViewQuery
 
 
 class Reader:
@@ -72,3 +78,15 @@ def test_rows_that_become_visible_after_two_checks_are_read() -> None:
     reader = Reader(0, [1, 1, 2, 2, 2])
     _run(reader)
     assert reader.checks == 5
+
+
+@pytest.mark.parametrize("kind", [ContinuousQuery, ViewQuery, SyncQuery])
+def test_a_query_has_work_left_while_a_batch_runs(kind: type[JobQuery]) -> None:
+    query: Any = kind.__new__(kind)
+    query.progress = QueryProgress({"batch": 1}, replayed=True)
+    query.progress.planner = SimpleNamespace(caught_up=lambda offset: True)
+    during: list[Any] = []
+    query.commit = lambda sent: during.append(query.progress.caught_up_offset())
+    query._run_batch(None)
+    assert during == [None]
+    assert query.progress.caught_up_offset() == {"batch": 1}

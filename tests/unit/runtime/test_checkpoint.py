@@ -11,7 +11,10 @@ import pytest
 from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import DataLossError, StreamhouseError
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
+from streamhouse.runtime.streaming.query import JobQuery
 
 
 def test_only_one_process_runs_a_query(tmp_path: Path) -> None:
@@ -117,3 +120,29 @@ def test_a_batch_that_only_the_commit_log_has_is_an_error(tmp_path: Path) -> Non
         (checkpoint.path / log / str(number)).write_text('v1\n{}\n{"batch": 0}')
     with pytest.raises(DataLossError, match="offsets/1 is missing or damaged.*--from-scratch"):
         checkpoint.logs.last_offset()
+
+
+class Query(JobQuery):
+    """A query that does nothing."""
+
+    @property
+    def targets(self) -> list[TableAddress]:
+        return []
+
+    def prepare(self) -> None: ...
+
+    def commit(self, sent: object) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+def test_a_query_whose_checkpoint_was_cleared_logs_its_batches(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "p", "d.t")
+    checkpoint.acquire()
+    checkpoint.clear()
+    address = TableAddress({"warehouse": str(tmp_path)}, "d.t")
+    query = Query(checkpoint, QueryDescription("p", "d.t", "d.t", address, checkpoint.path, ()))
+    checkpoint.logs.plan({"batch": 0})
+    checkpoint.logs.commit()
+    assert checkpoint.logs.last_offset() == {"batch": 0}
+    query.stop()

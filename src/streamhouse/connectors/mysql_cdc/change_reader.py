@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -94,14 +94,6 @@ class TablePosition:
     table: TableDefinition | None = None
 
 
-@dataclass(frozen=True)
-class TableRange:
-    """A table whose changes are read, from `start` on."""
-
-    captured: CapturedTable
-    start: TablePosition
-
-
 class BinlogReader:
     """Reads row events over one binlog connection, from `start` on.
 
@@ -183,6 +175,8 @@ class BinlogReader:
 
 
 Reader: TypeAlias = BinlogReader | RelayReader
+TableStarts: TypeAlias = Mapping[CapturedTable, TablePosition]
+"""Tables whose changes are read, each from a position on."""
 _ReaderKey: TypeAlias = tuple[int, tuple[CapturedTable, ...]]
 _READERS: dict[_ReaderKey, Reader] = {}
 _VIEWS: dict[tuple[int, Path], RelayView] = {}
@@ -197,15 +191,15 @@ def log_view(folder: Path | None) -> RelayView:
     return _VIEWS[key]
 
 
-def open_reader(tables: Sequence[TableRange], relayed: bool = True) -> Reader:
+def open_reader(tables: TableStarts, relayed: bool = True) -> Reader:
     """A reader of tables that begin at the same position: of the relay log if that has it.
 
     Else, or if not `relayed`, it reads the server's binlog.
     """
-    captured, start = tables[0].captured, tables[0].start
-    decoder = TablesDecoder([table.captured for table in tables])
-    decoder.set_tables([table.start.table for table in tables])
-    if relayed and _is_relayed([table.captured for table in tables], start):
+    captured, start = next(iter(tables.items()))
+    decoder = TablesDecoder(list(tables))
+    decoder.set_tables([each.table for each in tables.values()])
+    if relayed and _is_relayed(list(tables), start):
         with contextlib.suppress(OSError):
             return RelayReader(log_view(captured.relay), decoder, start.position)
     return BinlogReader(captured.options, decoder, start.position, start.binlog_state)
@@ -229,17 +223,17 @@ def changed_rows(reader: Reader, end: BinlogPosition) -> Iterator[ChangedRows]:
     yield from gathered.drain()
 
 
-def read_tables(tables: Sequence[TableRange], end: BinlogPosition) -> Iterator[TableEvent]:
+def read_tables(tables: TableStarts, end: BinlogPosition) -> Iterator[TableEvent]:
     """The row events of the tables up to `end`, which must be between transactions, too.
 
     All begin at the same position, and are read in one pass. Keeps the reader for the next range in
     the same process. If the relay log lacks the range, this reads it from the server. After a lost
     connection, it reads the range again, and skips the events that it has yielded.
     """
-    start, options = tables[0].start, tables[0].captured.options
+    captured, start = next(iter(tables.items()))
     # The process id: a forked worker must not share its parent's connection.
-    key = os.getpid(), tuple(table.captured for table in tables)
-    yielded, relayed, backoff = 0, True, Backoff(options)
+    key = os.getpid(), tuple(tables)
+    yielded, relayed, backoff = 0, True, Backoff(captured.options)
     while start.position < end:
         reader: Reader | None = None
         try:
@@ -247,7 +241,7 @@ def read_tables(tables: Sequence[TableRange], end: BinlogPosition) -> Iterator[T
             if reader is None:
                 close_readers(key[1])
                 reader = open_reader(tables, relayed)
-            reader.decoder.set_tables([table.start.table for table in tables])
+            reader.decoder.set_tables([each.table for each in tables.values()])
             for number, event in enumerate(reader.row_events(end)):
                 if number >= yielded:
                     yielded += 1

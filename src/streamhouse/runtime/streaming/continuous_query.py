@@ -122,8 +122,7 @@ class ContinuousQuery(JobQuery):
         if shuffled:
             shared = RowFiles.at(self.run_folder)
             sent = ShuffledBatch(self.spec, before, planned, shared).of(sent)
-        with self.progress.batch():
-            batch = self._committer.commit(sent)
+        batch = self._committer.commit(sent)
         if batch is None:
             return None
         if self._lineage is not None:

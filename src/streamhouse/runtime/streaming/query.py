@@ -75,6 +75,8 @@ class JobQuery(ABC):
         self.description = description
         self.metrics = QueryMetrics()
         logs = checkpoint.logs
+        # It may have been cleared since it was locked.
+        logs.create()
         replayed = logs.last_logged() <= logs.last_committed()
         self.progress = QueryProgress(logs.last_offset(), replayed)
         self.checkpoint = checkpoint
@@ -198,7 +200,8 @@ class JobQuery(ABC):
     def run_batch(self, sent: RDD[Record]) -> None:
         """Run the tasks of a planned batch, commit it, then pause."""
         began = time.monotonic()
-        batch = self.commit(sent)
+        with self.progress.batch():
+            batch = self.commit(sent)
         if batch is None:
             return
         self.metrics.count_batch(batch, time.monotonic() - began)

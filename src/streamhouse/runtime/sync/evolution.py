@@ -7,7 +7,6 @@ table as it is, so it can be repeated. docs/decisions/195-schema-changes-of-a-sy
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.statements import DdlChange
 from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
@@ -68,17 +67,6 @@ class FollowedStatements:
         self.texts.append(f"followed: {table.full_name}: {ddl.statement}")
 
 
-class PreparedReload(NamedTuple):
-    """A target that can be reloaded: the tables as they are now, and messages to the user.
-
-    `deletes`: rows that MySQL does not have are to be deleted.
-    """
-
-    tables: list[FollowedTable]
-    deletes: bool
-    texts: list[str] = []
-
-
 class SchemaEvolution:
     """Decides the consequences of statements for the targets of a sync, and alters these.
 
@@ -135,8 +123,11 @@ class SchemaEvolution:
         stale: Stale,
         tables: Mapping[str, FollowedTable],
         found: Mapping[str, FoundTable],
-    ) -> PreparedReload:
-        """Alter a target so that it has the columns of its tables as `found`, by their ids."""
+    ) -> tuple[FollowedStatements, bool]:
+        """Alter a target, before it is reloaded, to the columns of its tables as `found`, by ids.
+
+        Also returns whether rows that MySQL does not have are to be deleted.
+        """
         for table in found.values():
             if table.definition is None:
                 raise refused(target, stale.statement, str(table.reason))
@@ -145,10 +136,10 @@ class SchemaEvolution:
         if deletes and stale.statement != _PRESENT:
             self._check_only_writer(target, stale, tables.values())
         if not found:
-            return PreparedReload([], deletes)
+            return FollowedStatements(), deletes
         wanted = self._wanted(target, list(found.values()), stale.statement)
         renamed = {old: self._options.spelt(new) for old, new in stale.renamed.items()}
-        known = dict(column for id in tables if id in found for column in self._mapped(tables[id]))
+        known = self._types(tables[id] for id in tables if id in found)
         added: dict[str, list[str]] = read_json(self._added) or {}
         leftover = set(added.get(target, ())) - known.keys()
         wanted = replace(
@@ -164,13 +155,14 @@ class SchemaEvolution:
         if set(added.get(target, ())) != names:
             replace_json(self._added, {**added, target: sorted(names)})
         reconciliation = self._altered(target, wanted)
-        now, altered = [], self._warehouse.table(target)
+        followed = FollowedStatements(texts=_left_out(target, reconciliation))
+        altered = self._warehouse.table(target)
         for id, one in found.items():
             assert one.definition is not None
             own = replace(one.definition, hidden_in=tables[id].definition.hidden_in)
             described = replace(tables[id], definition=own)
-            now.append(with_columns(self._options, described, altered))
-        return PreparedReload(now, deletes, _left_out(target, reconciliation))
+            followed.tables.append(with_columns(self._options, described, altered))
+        return followed, deletes
 
     def _check_only_writer(
         self, target: str, stale: Stale, tables: Iterable[FollowedTable]
@@ -249,7 +241,7 @@ class SchemaEvolution:
         renamed = {old: spelt(new) for ddl in ddls.values() for old, new in ddl.renamed.items()}
         wanted = replace(
             wanted,
-            before=dict(column for table in before.values() for column in self._mapped(table)),
+            before=self._types(before.values()),
             renamed=renamed,
             shared={spelt(column.name) for table in others for column in table.definition.columns},
         )
@@ -310,12 +302,10 @@ class SchemaEvolution:
                 self._warehouse.alter_table(target, *needed)
         reached("target-altered", 0, target)
 
-    def _mapped(self, table: FollowedTable) -> Iterable[tuple[str, str]]:
-        """The columns of a table with the types to which they map."""
-        keys = set(table.definition.key)
-        for column in table.definition.columns:
-            kind = self._options.mapping.type(column, column in keys)
-            yield self._options.spelt(column.name), kind
+    def _types(self, tables: Iterable[FollowedTable]) -> dict[str, str]:
+        """The columns of tables with the types to which they map."""
+        columns = (self.targets.columns(table.definition) for table in tables)
+        return {column.name: column.type for own in columns for column in own}
 
 
 def _left_out(target: str, reconciliation: Reconciliation) -> list[str]:

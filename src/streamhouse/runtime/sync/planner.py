@@ -246,7 +246,7 @@ class SyncPlanner(TablesPlanner):
 
     def _reloaded(self, after: DatabaseProgress) -> DatabaseProgress | None:
         tables = self.tables_of(after)
-        followed = {table.names for table in tables.values()}
+        names = {table.names for table in tables.values()}
         result, rows = after, 0
         for target, stale in after.stale.items():
             own = {id: table for id, table in tables.items() if table.target == target}
@@ -257,22 +257,22 @@ class SyncPlanner(TablesPlanner):
             if self._has_statements(own.values(), after.position):
                 continue
             by_id = {id: found[table.names] for id, table in own.items() if table.names in found}
-            prepared = self._follower.prepare(target, stale, own, by_id)
-            for table in prepared.tables:
-                check_parents(table.full_name, table.definition.foreign_keys, followed)
-            versions = {table.id: table for table in prepared.tables if table != own[table.id]}
-            texts = [*prepared.texts, *self._follower.targets.copy_comments(by_id.values())]
+            followed, deletes = self._follower.prepare(target, stale, own, by_id)
+            for table in followed.tables:
+                check_parents(table.full_name, table.definition.foreign_keys, names)
+            versions = {table.id: table for table in followed.tables if table != own[table.id]}
+            texts = [*followed.texts, *self._follower.targets.copy_comments(by_id.values())]
             if stale.statement != FOREIGN_KEY:
                 texts.append(f"{target} was compared with MySQL")
             result = replace(
                 result,
-                zone=self._zone(result, prepared.tables),
+                zone=self._zone(result, followed.tables),
                 snapshot={id: key for id, key in result.snapshot.items() if id not in own},
                 rows={id: count for id, count in result.rows.items() if id not in own},
                 versions={**result.versions, **versions},
                 stale={name: entry for name, entry in result.stale.items() if name != target},
                 gone=(result.gone - own.keys()) | (own.keys() - by_id.keys()),
-                reloaded={**result.reloaded, target: prepared.deletes},
+                reloaded={**result.reloaded, target: deletes},
                 statements=(*result.statements, *texts),
             )
         return result if result.reloaded else None

@@ -21,7 +21,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.evolution import converted
 from streamhouse.paimon.write.bucket_hash import row_hashes
-from streamhouse.runtime.sync.mapping.computed_columns import computed_columns, split_key_updates
+from streamhouse.runtime.sync.mapping.computed_columns import parsed, split_key_updates
 from streamhouse.runtime.sync.mapping.reconciliation import refused
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.source import ROW_KIND
@@ -61,7 +61,8 @@ def kept_columns(options: SyncOptions, table: Table, sources: Collection[str]) -
     They are those that no table in MySQL has (`sources`: those that one has), and values that
     depend on when a row was read.
     """
-    computed = {column.name: column.function for column in computed_columns(options)}
+    columns = parsed(options.computed_columns, options.spelt)
+    computed = {column.name: column.function for column in columns}
     metadata = options.metadata_names
     made = {*map(options.spelt, sources), *computed, *metadata.values()}
     kept = {column.name for column in table.columns} - made

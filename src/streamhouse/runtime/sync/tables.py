@@ -6,12 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from streamhouse.background import RepeatedStep
-from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.discovery import (
-    Discovery,
-    FoundTable,
-    selected_names,
-)
+from streamhouse.connectors.mysql_cdc.database.discovery import Discovery, FoundTable
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     check_parents,
@@ -281,14 +276,7 @@ class SyncTables:
                 f"none of the {len(self._skipped)} selected tables of MySQL at "
                 f"{self._options.mysql.address} can be followed; the notices say why"
             )
-        tables = replace(self._options.tables, including=".*", excluding=None)
-        names = selected_names(self._session, tables)
-        hint = nearest(self._options.tables.including, [name for _, name in names])
-        return TableError(
-            f"no table of MySQL at {self._options.mysql.address} is selected by the database "
-            f"'{self._options.tables.databases}' and the table '{self._options.tables.including}'; "
-            f"{hint}"
-        )
+        return self._discovery.nothing()
 
 
 def needed_zone(

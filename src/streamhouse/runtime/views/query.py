@@ -140,8 +140,7 @@ class ViewQuery(JobQuery):
 
     def commit(self, sent: RDD[Record]) -> CountedBatch | None:
         retried(self._holds.batch_begins)
-        with self.progress.batch():
-            batch = self._committer.commit(retried(lambda: self._staged(sent)))
+        batch = self._committer.commit(retried(lambda: self._staged(sent)))
         if batch is None:
             return None
         end = batch.end

@@ -14,16 +14,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.discovery import (
-    NAMES,
     Discovery,
     FoundTable,
     TableFilter,
+    selected_names,
 )
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, described_table
@@ -53,9 +52,7 @@ def expressions(session: Session, options: MySqlOptions) -> TableFilter | None:
     databases = [str(row[0]) for row in session.rows("SHOW DATABASES")]
     one_database = options.database in databases or not _SPECIAL.intersection(options.database)
     database = re.escape(options.database) if one_database else options.database
-    selected = TableFilter(database, ignores_case=True)
-    visible = [name for name in databases if selected.has_database(name)]
-    tables = {str(name) for _, name in session.rows(NAMES, [visible])} if visible else set()
+    tables = {name for _, name in selected_names(session, TableFilter(database, ignores_case=True))}
     one_table = options.table in tables or not _SPECIAL.intersection(options.table)
     if one_database and one_table:
         return None
@@ -91,8 +88,8 @@ class DeclaredTablePlanner(TablesPlanner):
         super().__init__(options, session, server, relay)
         self._filter, self._columns, self.is_one = tables, columns, tables is None
         self.found = {shard.names: shard for shard in self._found()}
-        if not self.found:
-            raise self._none()
+        if tables is not None and not self.found:
+            raise self._discovery(tables).nothing()
         self._tables: dict[TableNames, FollowedTable] = {}
         self._discovered = time.monotonic()
 
@@ -201,18 +198,6 @@ class DeclaredTablePlanner(TablesPlanner):
         selected = self._selected(self.like.definition)
         option = "the option 'server-time-zone'"
         return server_zone(self._session, self._options, selected, option)
-
-    def _none(self) -> TableError:
-        """The error if no table is selected."""
-        databases = [str(row[0]) for row in self._session.rows("SHOW DATABASES")]
-        selected = [name for name in databases if self._filter and self._filter.has_database(name)]
-        options = self._options
-        names = sorted(str(name) for _, name in self._session.rows(NAMES, [selected]))
-        return TableError(
-            f"MySQL database '{options.database}' at {options.address} has no table "
-            f"'{options.table}' that user '{options.username}' can see, and none that matches it "
-            f"as a regular expression of a whole name; {nearest(options.table, names)}"
-        )
 
     def _discovery(self, tables: TableFilter) -> Discovery:
         return Discovery(self._session, self._options, tables, self._check, views=False)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from streamhouse.close_matches import nearest
@@ -20,7 +20,7 @@ from streamhouse.mysql.table import (
     facts_of,
 )
 
-NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
+_NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
 """The names of all tables and views of some databases."""
 _NO_VIEWS = " AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 
@@ -98,7 +98,7 @@ def selected_names(session: Session, tables: TableFilter, views: bool = True) ->
     databases = _databases(session, tables)
     if not databases:
         return set()
-    rows = session.rows(NAMES + ("" if views else _NO_VIEWS), [databases])
+    rows = session.rows(_NAMES + ("" if views else _NO_VIEWS), [databases])
     found = {(str(database), str(name)) for database, name in rows}
     return {names for names in found if tables.selects(*names)}
 
@@ -153,6 +153,17 @@ class Discovery:
         if not names and not _databases(self._session, self._filter):
             raise self._no_database()
         return list(map(self._described, facts_of(self._session, names.difference(but))))
+
+    def nothing(self) -> TableError:
+        """The error if the filter selects no table."""
+        options, wanted = self._options, self._filter
+        others = replace(wanted, including=".*", excluding=None)
+        names = [name for _, name in selected_names(self._session, others, self._views)]
+        return TableError(
+            f"MySQL at {options.address} has no table '{wanted.including}' in the database "
+            f"'{wanted.databases}' that user '{options.username}' can see, nor one whose whole "
+            f"name matches as a regular expression; {nearest(wanted.including, names)}"
+        )
 
     def _described(self, found: TableFacts) -> FoundTable:
         definition, reason, left_out = None, None, False

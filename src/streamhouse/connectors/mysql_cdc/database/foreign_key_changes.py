@@ -11,7 +11,7 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.format.events import DELETES, UPDATES
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import MOST_BYTES, BatchDecoder
 from streamhouse.connectors.mysql_cdc.binlog.statements import DdlChange
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableStarts, read_tables
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import FOREIGN_KEY, DatabaseProgress, Stale
 from streamhouse.errors import SchemaChangeError
@@ -45,7 +45,7 @@ def stale_by_foreign_keys(
     known = {id for id, table in tables.items() if table.target not in before.stale}
     known -= {*added, *before.gone}
     changes: list[Change] = []
-    ranges: list[TableRange] = []
+    ranges: dict[CapturedTable, TablePosition] = {}
     for id, table, columns in _parents(tables, changed):
         names = {column.name.lower() for column in table.definition.columns}
         if id in known and columns <= names:
@@ -55,7 +55,7 @@ def stale_by_foreign_keys(
                 captured_of(table), columns=tuple(dict.fromkeys([*referred, *table.definition.key]))
             )
             start = TablePosition(before.position, before.binlog_state, table.definition)
-            ranges.append(TableRange(captured, start))
+            ranges[captured] = start
         else:
             # The columns of its changes are not known.
             changes += [(table.names, None), (table.names, columns)]
@@ -140,10 +140,11 @@ def altered_parents(
     }
 
 
-def _changes(ranges: list[TableRange], end: BinlogPosition) -> set[Change]:
+def _changes(ranges: TableStarts, end: BinlogPosition) -> set[Change]:
     """The deletes of each table, and the updates of the columns that are read."""
-    names = [(one.captured.table.database, one.captured.table.name) for one in ranges]
-    updates = [BatchDecoder() for _ in ranges]
+    tables = list(ranges)
+    names = [(one.table.database, one.table.name) for one in tables]
+    updates = [BatchDecoder() for _ in tables]
     found: set[Change] = set()
     for index, event in read_tables(ranges, end):
         if event.kind in DELETES:
@@ -151,9 +152,9 @@ def _changes(ranges: list[TableRange], end: BinlogPosition) -> set[Change]:
         elif event.kind in UPDATES:
             updates[index].add(event)
             if updates[index].bytes >= MOST_BYTES:
-                found |= _updated(names[index], ranges[index].captured, updates[index])
+                found |= _updated(names[index], tables[index], updates[index])
     for index, decoder in enumerate(updates):
-        found |= _updated(names[index], ranges[index].captured, decoder)
+        found |= _updated(names[index], tables[index], decoder)
     return found
 
 

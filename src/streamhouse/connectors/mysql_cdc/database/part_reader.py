@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     RowSelection,
     Seconds,
 )
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, read_tables
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
     Chunk,
@@ -162,13 +163,13 @@ class PartReader:
         A range has one or more entries for each part with changes in it. `in_order` restores the
         order of their rows.
         """
-        ranges: list[TableRange] = []
+        ranges: dict[CapturedTable, TablePosition] = {}
         tables: list[_TableEvents] = []
         for part in parts:
             if part.changes is None:
                 continue
             captured = part.table.captured_table(self._options, self._server, self._relay)
-            ranges.append(TableRange(captured, part.changes))
+            ranges[captured] = part.changes
             selection: RowSelection | None = None
             if part.up_to is not None:
                 selection = _keys_up_to(part.up_to, captured, self._connections.session)
@@ -220,32 +221,18 @@ def in_order(
         # None if all events were of keys that the snapshots have not read yet.
         yield from (batch for batch, _ in batches)
         return
-    groups: dict[tuple[str, ...], list[tuple[pa.RecordBatch, Numbers]]] = {}
-    for batch, numbers in batches:
-        groups.setdefault(tuple(batch.schema.names), []).append((batch, numbers))
-    merged = [_merged(group) for group in groups.values()]
-    if len(merged) == 1:
-        yield merged[0][0]
-        return
-    places = np.concatenate([own for _, own in merged])
-    group_of = np.repeat(np.arange(len(merged)), [len(own) for _, own in merged])
-    group_of = group_of[np.argsort(places)]
-    starts = np.flatnonzero(np.diff(group_of, prepend=-1))
-    taken = [0] * len(merged)
-    for start, end in zip(starts, [*starts[1:], len(group_of)], strict=True):
-        group, count = int(group_of[start]), int(end - start)
-        yield merged[group][0].slice(taken[group], count)
-        taken[group] += count
-
-
-def _merged(
-    batches: Sequence[tuple[pa.RecordBatch, Numbers]],
-) -> tuple[pa.RecordBatch, np.ndarray[Any, Any]]:
-    """One batch of batches with the same columns, and its rows' numbers, sorted."""
-    numbers = np.concatenate([np.asarray(own, dtype=np.int64) for _, own in batches])
-    order = np.argsort(numbers)
-    rows = pa.concat_batches([batch for batch, _ in batches])
-    return rows.take(pa.array(order)), numbers[order]
+    columns = list(dict.fromkeys(tuple(batch.schema.names) for batch, _ in batches))
+    places = np.argsort(np.concatenate([np.asarray(own, np.int64) for _, own in batches]))
+    kinds = [columns.index(tuple(batch.schema.names)) for batch, _ in batches]
+    kind_of = np.repeat(kinds, [batch.num_rows for batch, _ in batches])[places]
+    # Columns that a row does not have are null only until its run is taken.
+    tables = [pa.Table.from_batches([batch]) for batch, _ in batches]
+    rows = pa.concat_tables(tables, promote_options="permissive").take(pa.array(places))
+    rows = rows.combine_chunks()
+    starts = np.flatnonzero(np.diff(kind_of, prepend=-1)).tolist()
+    for start, end in pairwise([*starts, rows.num_rows]):
+        run = rows.slice(start, end - start)
+        yield from run.select(list(columns[kind_of[start]])).to_batches()
 
 
 def _collected(

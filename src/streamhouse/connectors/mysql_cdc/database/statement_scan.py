@@ -10,12 +10,7 @@ from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, RawEvent
 from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import DdlChanges
-from streamhouse.connectors.mysql_cdc.change_reader import (
-    TablePosition,
-    TableRange,
-    log_view,
-    open_reader,
-)
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view, open_reader
 from streamhouse.connectors.mysql_cdc.database.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.errors import SchemaChangeError
@@ -227,7 +222,7 @@ def _has_changes(found: FoundStatement, start: DatabaseProgress) -> bool:
     if not start.position < found.before:
         return False
     begin = TablePosition(start.position, start.binlog_state)
-    with closing(open_reader([TableRange(found.table, begin)], relayed=False)) as reader:
+    with closing(open_reader({found.table: begin}, relayed=False)) as reader:
         try:
             return any(True for _ in reader.row_events(found.before))
         except SchemaChangeError:

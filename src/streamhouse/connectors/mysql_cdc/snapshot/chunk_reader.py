@@ -22,7 +22,6 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     Reader,
     RelayReader,
     TablePosition,
-    TableRange,
     changed_rows,
     open_reader,
 )
@@ -283,7 +282,7 @@ class ChunkReader:
                 raise reset_error(self._captured.options.address, end, start)
             if end == start:
                 return
-            self._reader = open_reader([TableRange(self._captured, self._as_of)], self._relayed)
+            self._reader = open_reader({self._captured: self._as_of}, self._relayed)
         for rows in changed_rows(self._reader, end):
             for before, key, row in self._images(rows):
                 # Of the first change of a key, the image before it is the row at the position.

@@ -24,7 +24,6 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRo
 from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids, xid_sql
 from streamhouse.connectors.mysql_cdc.change_reader import (
     TablePosition,
-    TableRange,
     changed_rows,
     open_reader,
 )
@@ -135,8 +134,7 @@ class KeylessReader:
             raise reset_error(self._options.address, seen, self._as_of.position)
         differences = RowDifferences(self._captured.columns, self._options.zero_dates)
         if self._as_of.position < now:
-            tables = [TableRange(self._captured, self._as_of)]
-            with closing(open_reader(tables, self._relayed)) as reader:
+            with closing(open_reader({self._captured: self._as_of}, self._relayed)) as reader:
                 differences.add(changed_rows(reader, seen))
                 for _ in reader.row_events(now):
                     pass

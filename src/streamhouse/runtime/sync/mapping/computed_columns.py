@@ -124,18 +124,6 @@ class ComputedColumn:
         return source.cast(pa.timestamp("us"))
 
 
-def computed_columns(options: SyncOptions) -> list[ComputedColumn]:
-    """The computed columns of a sync, as its catalog spells names; see `parsed`."""
-    return [
-        replace(
-            computed,
-            name=options.spelt(computed.name),
-            column=None if computed.column is None else options.spelt(computed.column),
-        )
-        for computed in parsed(options.computed_columns)
-    ]
-
-
 def with_types(columns: Iterable[ComputedColumn], kinds: Mapping[str, str]) -> list[ComputedColumn]:
     """The columns with their types, from `kinds`, those of other columns; raises `OptionError`."""
     known, typed = dict(kinds), []
@@ -145,9 +133,12 @@ def with_types(columns: Iterable[ComputedColumn], kinds: Mapping[str, str]) -> l
     return typed
 
 
-def parsed(texts: Sequence[str]) -> list[ComputedColumn]:
-    """The computed columns, each after those that it uses; raises `OptionError`."""
-    columns = [_parsed(text) for text in texts]
+def parsed(texts: Sequence[str], spelt: Callable[[str], str] = str) -> list[ComputedColumn]:
+    """The computed columns, each after those that it uses; raises `OptionError`.
+
+    `spelt`: returns a column's name as the catalog spells it.
+    """
+    columns = [_parsed(text, spelt) for text in texts]
     by_name = {column.name: column for column in columns}
     if len(by_name) < len(columns):
         raise OptionError("--computed-column: a name is given twice")
@@ -165,14 +156,14 @@ def parsed(texts: Sequence[str]) -> list[ComputedColumn]:
     return list(ordered.values())
 
 
-def _parsed(text: str) -> ComputedColumn:
+def _parsed(text: str, spelt: Callable[[str], str]) -> ComputedColumn:
     match = _FORM.fullmatch(text)
     if match is None:
         raise OptionError(
             f"--computed-column: '{text}' is not of the form 'name=function(column, …)', such as "
             "'day=date_format(created, yyyy-MM-dd)'"
         )
-    name, function, inner = match[1], match[2].lower(), match[3]
+    name, function, inner = spelt(match[1]), match[2].lower(), match[3]
     if function not in FUNCTIONS:
         raise OptionError(
             f"--computed-column {name}: there is no function '{function}'; "
@@ -180,7 +171,7 @@ def _parsed(text: str) -> ComputedColumn:
         )
     arguments = [part.strip() for part in inner.split(",")] if inner.strip() else []
     takes_column = function not in ("now", "cast")
-    column = arguments.pop(0) if takes_column and arguments else None
+    column = spelt(arguments.pop(0)) if takes_column and arguments else None
     _check(name, function, column, arguments)
     return ComputedColumn(name, function, column, tuple(arguments))
 
@@ -266,7 +257,7 @@ class TargetRows:
     ) -> None:
         self._options, self._source, self._now_ms = options, source, now_ms
         kinds = {options.spelt(name): kind for name, kind in source.columns}
-        self._computed = with_types(computed_columns(options), kinds)
+        self._computed = with_types(parsed(options.computed_columns, options.spelt), kinds)
         own = {options.spelt(column.name) for column in source.definition.key}
         keys = dict.fromkeys((*target.primary_key, *target.partition_keys))
         self._append = not target.primary_key

@@ -129,12 +129,16 @@ class Reconciliation:
         position = self._position(column.name) if self._rules.keeps_columns_equal else None
         added = replace(column, nullable=True)
         self.changes.append(AddColumn(added, position, if_not_exists=True))
-        names = list(self._columns)
-        at = len(names)
+        self._place(added, position)
+
+    def _place(self, column: Column, position: ColumnPosition | None) -> None:
+        """Add or move a column."""
+        others = [own for own in self._columns.values() if own.name != column.name]
+        at = len(others)
         if position is not None:
+            names = [own.name for own in others]
             at = 0 if position.after is None else names.index(position.after) + 1
-        names.insert(at, column.name)
-        self._columns = {name: self._columns.get(name, added) for name in names}
+        self._columns = {own.name: own for own in (*others[:at], column, *others[at:])}
 
     def _position(self, name: str) -> ColumnPosition:
         """Behind the column that is before it in MySQL."""
@@ -163,7 +167,7 @@ class Reconciliation:
             # Text holds the values, but they are not MySQL's.
             self._exchange(column)
             return
-        if is_wider(own.type, column.type):
+        if widens(column.type, own.type):
             return
         if name in self._wanted.leftover:
             self._exchange(column)
@@ -194,7 +198,7 @@ class Reconciliation:
 
         Another kind of type might make two keys one: as numbers, '01' and '1' are equal.
         """
-        if is_wider(own.type, column.type):
+        if widens(column.type, own.type):
             return
         evolves = self._rules.behavior == "evolve" and self._rules.follows("alter.column.type")
         if evolves or not (widens(own.type, column.type) and _kind(own.type) == _kind(column.type)):
@@ -251,15 +255,11 @@ class Reconciliation:
         order = [column.name for column in self._wanted.columns if column.name in self._columns]
         if [name for name in self._columns if name in self._names] == order:
             return
-        names = list(self._columns)
         for before, name in zip([None, *order], order, strict=False):
-            at = 0 if before is None else names.index(before) + 1
-            if at < len(names) and names[at] == name:
-                continue
-            names.remove(name)
-            names.insert(0 if before is None else names.index(before) + 1, name)
-            self.changes.append(MoveColumn(name, ColumnPosition(before)))
-        self._columns = {name: self._columns[name] for name in names}
+            names, position = list(self._columns), ColumnPosition(before)
+            self._place(self._columns[name], position)
+            if list(self._columns) != names:
+                self.changes.append(MoveColumn(name, position))
 
     def _error(self, why: str) -> SchemaChangeError:
         return refused(self._table.identifier, self._wanted.statement, why)
@@ -287,8 +287,3 @@ def _kind(kind: str) -> str:
     name = kind.partition("(")[0].strip()
     # Further digits of a time are cut off, not an error.
     return kind if name.startswith("TIME") else _KINDS.get(name, name)
-
-
-def is_wider(wide: str, narrow: str) -> bool:
-    """Whether a column of type `wide` holds all values of `narrow`."""
-    return wide == narrow or widens(narrow, wide)

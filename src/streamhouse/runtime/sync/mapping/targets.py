@@ -4,17 +4,20 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.table_sets import Shape, TableSets
 from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.mysql.table import TableDefinition
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.paimon.schema.type_widening import widens
 from streamhouse.runtime.failpoint import reached
-from streamhouse.runtime.sync.mapping.computed_columns import computed_columns, with_types
-from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, is_wider
+from streamhouse.runtime.sync.mapping.computed_columns import parsed, with_types
+from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import (
@@ -54,7 +57,7 @@ class Targets:
     ) -> None:
         self._options, self._notice, self._table_sets = options, notice, table_sets
         self._warehouse = Warehouse(options.warehouse)
-        self._computed = computed_columns(options)
+        self._computed = parsed(options.computed_columns, options.spelt)
 
     def ensure(
         self, found: Sequence[FoundTable], own: Mapping[str, Collection[str]]
@@ -191,7 +194,8 @@ class Targets:
         having = Counter[str]()
         for source in sources:
             own: set[str] = set()
-            for column in self._columns(source):
+            assert source.definition is not None
+            for column in self.columns(source.definition, source.comments):
                 if column.name in own:
                     raise TableError(
                         f"{source.full_name}: two of its columns are '{column.name}' in lower "
@@ -213,16 +217,17 @@ class Targets:
         comment = sources[0].comment if len(sources) == 1 else None
         return Target(identifier, tuple(sources), tuple(columns), key, partition, comment)
 
-    def _columns(self, source: FoundTable) -> list[Column]:
-        table = source.definition
-        assert table is not None
+    def columns(
+        self, table: TableDefinition, comments: Mapping[str, str] = MappingProxyType({})
+    ) -> list[Column]:
+        """The columns of a table in MySQL as those of its target."""
         mapping, keys = self._options.mapping, set(table.key)
         return [
             Column(
                 self._options.spelt(column.name),
                 mapping.type(column, column in keys),
                 mapping.nullable(column) and column not in keys,
-                source.comments.get(column.name),
+                comments.get(column.name),
             )
             for column in table.columns
         ]
@@ -301,7 +306,7 @@ class Targets:
                     f"({column.type}), which {_names(target)} has; add the column, drop the table, "
                     "or choose another --table-prefix"
                 )
-            if not is_wider(own.type, column.type):
+            if not widens(column.type, own.type):
                 raise TableError(
                     f"{target.identifier} exists, and its column '{column.name}' is {own.type}, "
                     f"which cannot hold the {column.type} of {_names(target)}; widen the column, "
@@ -366,11 +371,11 @@ class Targets:
 def _merged(source: FoundTable, one: Column, other: Column, lenient: bool) -> Column:
     """A column that holds the values of both."""
     nullable = one.nullable or other.nullable
-    if is_wider(one.type, other.type):
+    if widens(other.type, one.type):
         return replace(one, nullable=nullable)
-    if is_wider(other.type, one.type):
+    if widens(one.type, other.type):
         return replace(other, nullable=nullable)
-    if lenient and is_wider("STRING", one.type) and is_wider("STRING", other.type):
+    if lenient and widens(one.type, "STRING") and widens(other.type, "STRING"):
         return replace(one, type="STRING", nullable=nullable)
     raise TableError(
         f"{source.full_name}: its column '{one.name}' is {other.type}, and {one.type} in another "
