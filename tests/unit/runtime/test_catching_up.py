@@ -87,6 +87,6 @@ def test_a_query_has_work_left_while_a_batch_runs(kind: type[JobQuery]) -> None:
     query.progress.planner = SimpleNamespace(caught_up=lambda offset: True)
     during: list[Any] = []
     query.commit = lambda sent: during.append(query.progress.caught_up_offset())
-    query._run_batch(None)
+    query.run_batch(None)
     assert during == [None]
     assert query.progress.caught_up_offset() == {"batch": 1}

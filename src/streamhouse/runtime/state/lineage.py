@@ -94,7 +94,8 @@ class Lineage:
         self._current = self._former = _definition(definition_json(spec))
         self._unwritten: list[BatchRecord] = []
         self._lock = threading.Lock()
-        self._flushed_at = time.monotonic()
+        # The first batch is written at once, so that a table with results has a lineage.
+        self._flushed_at = float("-inf")
         self._aged_at = float("-inf")
         self._covered, self._defined = self._state()
 
