@@ -168,12 +168,13 @@ def _log_executors(session: SparkContext) -> None:
 
 
 def _warm_up(session: SparkContext) -> None:
-    """Run an empty job that starts Python processes and loads classes while queries are planned.
+    """Run an empty task that starts a Python process and loads classes while queries are planned.
 
+    Spark gives tasks to idle processes in turn, and what one has in memory of a view is of use only
+    if the next task of the view finds it: so more processes start when tasks run at the same time.
     The session may end meanwhile; queries report other errors.
     """
-    tasks = session.defaultParallelism
-    session.parallelize(range(tasks), tasks).mapPartitions(list).collect()
+    session.parallelize([0], 1).mapPartitions(list).collect()
 
 
 def end_session() -> None:
