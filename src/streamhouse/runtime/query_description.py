@@ -45,7 +45,7 @@ class QueryDescription:
 
 
 class Planner(Protocol):
-    """Plans the batches of a query: in a Python process of Spark's, and for progress in the driver.
+    """Plans the batches of a query, and tells how far they are; on the driver.
 
     `start`: the offset at which a batch begins.
     """

@@ -366,7 +366,7 @@ class ScriptRunner:
         )
 
     def _spark(self) -> SparkContext:
-        """The session of a procedure that needs one, which is the script's own."""
+        """Spark for a procedure that needs it, which is the script's own."""
         from streamhouse.runtime.spark.session import check_cluster, start_session
 
         spark = start_session("streamhouse", self._options.spark)

@@ -77,7 +77,7 @@ def parse_call(text: str) -> Call:
 
 
 def _spark(options: SparkOptions, warehouse: Mapping[str, str], at_end: ExitStack) -> SparkContext:
-    """Start the Spark session that a procedure needs; it ends with the command."""
+    """Start Spark for a procedure that needs it; it ends with the command."""
     from streamhouse.runtime.batch.progress_line import progress
     from streamhouse.runtime.spark.session import check_cluster, end_session, start_session
 

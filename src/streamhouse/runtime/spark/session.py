@@ -54,7 +54,7 @@ _checked: set[tuple[str, str]] = set()
 
 
 def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkContext:
-    """A session; shows Spark's own output only if `options.verbose`.
+    """Spark's context, started if none is; shows Spark's output only if `options.verbose`.
 
     Local tasks have `TASK_ATTEMPTS` attempts, unless the master sets a number. Uses the session
     that is active or that `begin_session` is starting, if there is one. The settings of `options`
@@ -141,16 +141,18 @@ def check_cluster(
     """
     if options.is_local:
         return
-    context = session.applicationId
+    application = session.applicationId
     new = [
-        warehouse for warehouse in warehouses if (context, warehouse["warehouse"]) not in _checked
+        warehouse
+        for warehouse in warehouses
+        if (application, warehouse["warehouse"]) not in _checked
     ]
-    if not new and any(checked == context for checked, _ in _checked):
+    if not new and any(checked == application for checked, _ in _checked):
         return
     wait_for_executors(session, options.master, OUTPUT.tail, notice, stopped)
     if not stopped():
         check_executors(session, new, OUTPUT.tail, notice)
-        _checked.update((context, one["warehouse"]) for one in new)
+        _checked.update((application, one["warehouse"]) for one in new)
 
 
 def executor_watch(

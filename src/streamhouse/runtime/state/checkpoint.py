@@ -108,7 +108,6 @@ class Checkpoint:
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         self._lock = handle
-        self.logs.create()
         self.logs.remove_incomplete()
 
     def release(self) -> None:

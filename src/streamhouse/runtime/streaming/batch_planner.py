@@ -2,7 +2,7 @@
 
 The offset at which a batch ends determines all that the batch reads. It is a JSON object:
 
-- `batch`: the number of the batch, from 0. Spark's own numbers also count an empty first batch;
+- `batch`: the number of the batch, from 0;
 - `now`: the time of the batch in epoch milliseconds, which CURRENT_TIMESTAMP returns in it;
 - `source`: the offset of the source, and `of`: the source that this offset belongs to
   (`runtime.query_source`);
@@ -12,7 +12,7 @@ The offset at which a batch ends determines all that the batch reads. It is a JS
 - `pending`: the snapshot of the pending table. 0 if the batch does not read that table: no row
   of it is due, and none must be written before later rows.
 
-Spark writes the offset to its log before the batch runs, so a batch that runs again reads exactly
+The query logs the offset before the batch runs, so a batch that runs again reads exactly
 the same rows.
 """
 

@@ -75,7 +75,6 @@ class JobQuery(ABC):
         self.description = description
         self.metrics = QueryMetrics()
         logs = checkpoint.logs
-        # It may have been cleared since it was locked.
         logs.create()
         replayed = logs.last_logged() <= logs.last_committed()
         self.progress = QueryProgress(logs.last_offset(), replayed)

@@ -3,8 +3,7 @@
 The offset of a batch of a stream whose query has CURRENT_WATERMARK has a part `watermark`: `at`,
 the watermark of the rows of former batches (epoch ms; null: none), and `splits`, for each split of
 the source its watermark and the time when its last rows came. The tasks of a batch report what they
-have found in its rows, which the driver notes for the planner, another process, before the batch
-counts as done.
+have found in its rows, which the driver notes for the planner before the batch counts as done.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

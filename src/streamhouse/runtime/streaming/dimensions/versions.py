@@ -11,7 +11,7 @@ Keys of an offset for this:
 - `coming`: relation to the snapshot and partitions that a later batch will join, and that executors
   preload in the background.
 
-Which versions the executors have preloaded, the driver reports to the planner, another process, by
+Which versions the executors have preloaded, the driver reports to the planner by
 a file in the query's run folder. That only affects whether a version can be joined without waiting.
 """
 

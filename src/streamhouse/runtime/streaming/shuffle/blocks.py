@@ -1,7 +1,7 @@
 """The blocks of rows that tasks send to each other: which task joins a row, their numbers, schemas.
 
 The numbers give the rows of a batch one order. Small batches skip the shuffle: the task that reads
-the rows also joins them. The planner decides this for a batch before Spark begins it. The decision
+the rows also joins them. The planner decides this for a batch before it begins. The decision
 is in the batch's offset, under `whole`, where the driver finds it too.
 """
 

@@ -1,6 +1,6 @@
 """Which refreshes are staged, and what each of their tasks reads.
 
-The planner decides it for a batch before Spark begins it: the offset has the number of tasks of
+The planner decides it for a batch before it begins: the offset has the number of tasks of
 each level, under `STAGED`, where the driver finds it, too.
 """
 
