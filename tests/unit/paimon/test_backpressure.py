@@ -136,3 +136,14 @@ def test_tables_without_a_key_have_no_level_0() -> None:
 def test_a_trigger_is_a_number() -> None:
     with pytest.raises(OptionError, match=r"num-sorted-run\.stop-trigger"):
         MaintenancePolicy.of(True, {"num-sorted-run.stop-trigger": "many"}, Pace())
+
+
+def test_added_files_end_a_wait_for_files() -> None:
+    pressure = Backpressure()
+    pressure.added("t", 1)
+    began = time.monotonic()
+    pressure.wait_for_files(DEADLINE_S)
+    assert time.monotonic() - began < DEADLINE_S / 2
+    began = time.monotonic()
+    pressure.wait_for_files(0.05)
+    assert time.monotonic() - began >= 0.05

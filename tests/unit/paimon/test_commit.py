@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.read.time_travel import table_as_of
+from streamhouse.paimon.readers import woken_by
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag, write_error
 from streamhouse.sql.plan import AsOf
@@ -28,6 +30,20 @@ def test_a_replayed_batch_changes_nothing_and_leaves_no_file(lab: Lab) -> None:
     assert lab.data_files(table) == files
     assert lab.content(table) == [(1, 10), (2, 20)]
     assert table.latest_snapshot_id() == 1
+
+
+def test_a_commit_wakes_the_readers_of_the_table_until_they_leave(lab: Lab) -> None:
+    table, other = lab.make("t"), lab.make("other")
+    own, others = threading.Event(), threading.Event()
+    with woken_by([table.identifier], own), woken_by([other.identifier], others):
+        assert lab.write(table, 1, [(1, 10)])
+        assert own.is_set()
+        assert not others.is_set()
+        own.clear()
+        assert not lab.write(table, 1, [(1, 10)])
+        assert not own.is_set()
+    assert lab.write(table, 2, [(1, 20)])
+    assert not own.is_set()
 
 
 def test_committing_the_very_same_messages_again_keeps_their_files(lab: Lab) -> None:

@@ -10,7 +10,7 @@ from streamhouse.paimon.maintenance.table_schedule import Kind, TableSchedule
 from streamhouse.runtime.streaming.pacing import Pacing, Role
 
 
-@pytest.mark.parametrize(("took", "pause"), [(None, 0.5), (0.02, 0.1), (0.3, 0.3), (4.0, 0.5)])
+@pytest.mark.parametrize(("took", "pause"), [(None, 0.5), (0.02, 0.05), (0.4, 0.1), (4.0, 0.5)])
 def test_quick_compactions_follow_each_other_quickly(took: float | None, pause: float) -> None:
     policy = MaintenancePolicy.of(True, {"changelog-producer": "lookup"}, Pace())
     durations: dict[Kind, float] = {} if took is None else {"compact": took}
@@ -74,3 +74,13 @@ def test_one_slow_batch_changes_the_pauses_only_a_little() -> None:
     for took in (0.3, 0.3, 1.3):
         pacing.pause_s("dwd", Role.DOWNSTREAM, took)
     assert pacing.pause_s("ods", Role.SOURCE, 0.3) == pytest.approx((0.6 + 0.3) / 1.5 - 0.3)
+
+
+def test_queries_that_commits_wake_poll_rarely() -> None:
+    pacing = Pacing(8)
+    assert pacing.poll_s(Role.DOWNSTREAM) == pacing.poll_s(Role.LOOKUP) == 0.05
+
+
+@pytest.mark.parametrize(("queries", "seconds"), [(1, 0.01), (4, 0.01), (8, 0.02)])
+def test_the_more_queries_poll_the_less_often_does_each(queries: int, seconds: float) -> None:
+    assert Pacing(queries).poll_s(Role.SOURCE) == pytest.approx(seconds)

@@ -45,6 +45,7 @@ class Backpressure:
     def __init__(self) -> None:
         self._tables: dict[str, _Level0] = {}
         self._changed = threading.Condition()
+        self._added = threading.Event()
         self._ended = False
 
     def limit(self, table: str, files: int | None) -> None:
@@ -60,6 +61,7 @@ class Backpressure:
                 level0 = self._of(table)
                 level0.added.append((time.monotonic(), files))
                 level0.most_at_once = max(level0.most_at_once, files)
+            self._added.set()
 
     def compacted(self, table: str, began: float) -> None:
         """Record the commit of a compaction that began at `began` (monotonic seconds)."""
@@ -74,6 +76,12 @@ class Backpressure:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+        self._added.set()
+
+    def wait_for_files(self, seconds: float) -> None:
+        """Wait until a commit has added files since the last such wait, at most `seconds`."""
+        self._added.wait(seconds)
+        self._added.clear()
 
     def files(self, table: str) -> int:
         """How many level-0 files a bucket of the table has at most, as far as is known."""

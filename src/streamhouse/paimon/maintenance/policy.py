@@ -28,10 +28,10 @@ class Pace:
     most `longest_wait_seconds`.
 
     For tables whose rows or changes are invisible before compaction, this distance is
-    `prompt_seconds`; less if compactions are fast: as long as the last one took, but at least
-    `prompt_least_seconds`. If level 0 would be full earlier, compaction begins just in time, judged
-    by how long the last one took (before the first one: `first_compaction_seconds`). A job is long
-    if the last one of its kind took `long_seconds`, or a first full compaction has at least
+    `prompt_seconds`; less if compactions are fast: a quarter of the time of the last one, but at
+    least `prompt_least_seconds`. If level 0 would be full earlier, compaction begins just in time,
+    judged by how long the last one took (before the first one: `first_compaction_seconds`). A job
+    is long if the last one of its kind took `long_seconds`, or a first full compaction has at least
     `long_rows` rows; a table is small below `small_rows`. After an expiry of a table with branches,
     which reads all manifests, the next one waits `branches_pause` times as long as it took.
     """
@@ -44,7 +44,7 @@ class Pace:
     first_compaction_seconds: float = 1.5
     compact_seconds: float = 1.0
     prompt_seconds: float = 0.5
-    prompt_least_seconds: float = 0.1
+    prompt_least_seconds: float = 0.05
     append_seconds: float = 60.0
     append_commits: int = 100
     manifest_commits: int = 15

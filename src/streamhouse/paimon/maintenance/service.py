@@ -183,7 +183,8 @@ class Maintenance:
             ThreadPoolExecutor(_PROMPT_WORKERS) as prompt,
             ThreadPoolExecutor(1) as long,
         ):
-            while not self._stopped.wait(pause):
+            while not self._stopped.is_set():
+                self.pressure.wait_for_files(pause)
                 pause = self._pace.poll_seconds
                 for schedule, only_read in self._scheduled():
                     self._poll(schedule, only_read, _Workers(quick, prompt, long))

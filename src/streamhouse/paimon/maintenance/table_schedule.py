@@ -114,7 +114,7 @@ class TableSchedule:
         took = self.durations.get("compact")
         if not self.policy.prompt or took is None:
             return self.policy.seconds
-        return min(self.policy.seconds, max(took, self.pace.prompt_least_seconds))
+        return min(self.policy.seconds, max(took / 4, self.pace.prompt_least_seconds))
 
     def cleaning_due(self, latest: int, local: bool, may_expire: Callable[[], bool]) -> Kind | None:
         """Whether snapshot expiry or the removal of orphan files is due now; None if neither."""

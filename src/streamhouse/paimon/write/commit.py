@@ -10,6 +10,7 @@ from streamhouse.errors import StoreError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse, evict
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import table_as_of
+from streamhouse.paimon.readers import wake_readers
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files
@@ -76,7 +77,9 @@ class TableCommitter:
                 raise write_error(self._table, error) from error
 
         committed = retried(commit)
-        if not committed:
+        if committed:
+            wake_readers(self._identifier)
+        else:
             self.discard(identifier, messages)
         return committed
 

@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable
 
 _FEW_QUERIES = 4
+_POLL_S = 0.01
+_WOKEN_POLL_S = 0.05
 _BATCHES_PER_PROCESSOR = 0.75
 """How many batches run per processor on average; compaction and Spark's own work need the rest."""
 _LONGEST_PAUSE_S = 0.125
 """Longest pause between two batches, in seconds per query of the pipeline."""
 _LONGEST_REFRESH_PAUSE_S = 10.0
-_FLUSH_S = 0.5
+_FLUSH_S = 1.25
 """Least time between two lineage commits, in seconds per query of the pipeline."""
 _NEW_WEIGHT = 0.3
 _IDLE_S = 10.0
@@ -60,6 +62,14 @@ class Pacing:
     def flush_s(self) -> float:
         """Least seconds between two lineage commits of a query; each costs as much as a batch."""
         return _FLUSH_S * self._queries
+
+    def poll_s(self, role: Role) -> float:
+        """Seconds between two looks at a source that has nothing new.
+
+        Commits of this process wake the queries that read the table.
+        """
+        few = _POLL_S * max(1.0, self._queries / _FEW_QUERIES)
+        return few if role is Role.SOURCE else _WOKEN_POLL_S
 
     def refresh_pause_s(self, took_s: float) -> float:
         """Seconds that a view pauses after a refresh: it leaves half of the time to the others."""

@@ -23,6 +23,7 @@ from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Backpressure
+from streamhouse.paimon.readers import woken_by
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.monitoring.metrics import CountedBatch, QueryMetrics
 from streamhouse.runtime.query_description import Planner, QueryDescription, QueryProgress
@@ -33,7 +34,6 @@ from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.spark_job import Job, Record, task_records
 from streamhouse.source import Offset
 
-_IDLE_STEP_S = 0.01
 _CANCEL_S = 20.0
 
 
@@ -83,6 +83,7 @@ class JobQuery(ABC):
         self.run_folder = checkpoint.run_folder()
         """The folder of this run, for files that its tasks and its driver exchange."""
         self._stopping = threading.Event()
+        self._woken = threading.Event()
         self._job_group = uuid.uuid4().hex
         self._thread: threading.Thread | None = None
         self._failure: QueryFailed | None = None
@@ -168,7 +169,11 @@ class JobQuery(ABC):
     def _run(self, spark: SparkContext, name: str) -> None:
         try:
             spark.setJobGroup(self._job_group, name)
-            with closing(resolve_name(self.spec.planner)(self.spec, self.run_folder)) as planner:
+            sources = [table.identifier for table in self.description.source_tables]
+            with (
+                closing(resolve_name(self.spec.planner)(self.spec, self.run_folder)) as planner,
+                woken_by(sources, self._woken),
+            ):
                 self._run_batches(spark, planner)
         except BaseException as error:  # noqa: BLE001  # `check` raises it
             # Read the text now: it may come from Spark's JVM, which may be gone later.
@@ -183,11 +188,12 @@ class JobQuery(ABC):
             if unfinished:
                 end = unfinished.pop(0)
             else:
+                self._woken.clear()
                 began = time.monotonic()
                 end = retried(partial(planner.latest_offset, start, self.spec.max_rows))
                 if end == start:
                     # Other threads need the interpreter, too.
-                    self.wait(max(_IDLE_STEP_S, time.monotonic() - began))
+                    self._woken.wait(max(self.pacing.poll_s(self.role), time.monotonic() - began))
                     continue
                 logs.plan(end)
             tasks = retried(partial(planner.tasks, start, end))
@@ -223,6 +229,7 @@ class JobQuery(ABC):
     def request_stop(self) -> None:
         """Let the query start no further batch; does not wait."""
         self._stopping.set()
+        self._woken.set()
 
     @property
     def is_stopping(self) -> bool:
