@@ -26,8 +26,16 @@ from streamhouse.paimon.storage.lock import commit_lock
 _WAIT_S = 120.0
 _POLL_S = 0.2
 _TRIES = 5
-# Large compactions gain from the C2 compiler, which the maintenance sidecar does without.
-_JAVA_OPTIONS = tuple(option for option in JAVA_OPTIONS if "TieredStopAtLevel" not in option)
+# Large compactions gain from the C2 compiler, which the maintenance sidecar does without. The heap
+# begins small, since most statements need little of it.
+_JAVA_OPTIONS = (
+    *(
+        option
+        for option in JAVA_OPTIONS
+        if not option.startswith(("-XX:TieredStopAtLevel", "-Xms", "-Xmn"))
+    ),
+    "-Xms32m",
+)
 
 _DYNAMIC = "dynamic-partition-overwrite"
 _UPGRADE = "overwrite-upgrade"

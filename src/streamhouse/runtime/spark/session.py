@@ -26,8 +26,8 @@ from streamhouse.runtime.spark.executors import (
 )
 from streamhouse.runtime.spark.jvm import OUTPUT
 from streamhouse.runtime.spark.settings import (
+    DRIVER_JAVA_OPTIONS,
     EXECUTORS,
-    JAVA_OPTIONS,
     SETTINGS,
     SparkOptions,
     socket_settings,
@@ -113,7 +113,7 @@ def _start(
     conf.setAll(list({**defaults, **loopback(options.master), **given}.items()))
     archive = spark_jvm.archive_path()
     own = given.get(_DRIVER_JAVA, "")
-    conf.set(_DRIVER_JAVA, f"{JAVA_OPTIONS} {spark_jvm.java_options(archive)} {own}".strip())
+    conf.set(_DRIVER_JAVA, f"{DRIVER_JAVA_OPTIONS} {spark_jvm.java_options(archive)} {own}".strip())
     is_own = SparkContext._active_spark_context is None
     if is_own:
         if local:
@@ -249,7 +249,7 @@ def _environment(local: bool) -> dict[str, str]:
     global _parent
     _end_parent()
     given = {**os.environ}
-    given.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
+    given.setdefault("SPARK_LAUNCHER_OPTS", DRIVER_JAVA_OPTIONS)
     given.pop(PARENT, None)
     if local:
         # Without the parent, workers only start more slowly.
