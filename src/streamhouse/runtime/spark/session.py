@@ -33,8 +33,7 @@ from streamhouse.runtime.spark.settings import (
     socket_settings,
     with_attempts,
 )
-from streamhouse.runtime.spark.worker_python import WorkerParent, worker_python
-from streamhouse.runtime.spark.worker_request import PARENT
+from streamhouse.runtime.spark.worker_python import worker_python
 from streamhouse.spark import loopback
 
 DEFAULTS = SparkOptions()
@@ -49,8 +48,6 @@ _JOB_CLASSES = {
 }
 _own_session: SparkContext | None = None
 """The session that this module started itself; None if the active session is another's."""
-_parent: WorkerParent | None = None
-"""The parent from which the Python workers of this module's JVM are forked."""
 _starting: tuple[Future[SparkContext], threading.Event] | None = None
 """The session that `begin_session` is starting, until `start_session` takes it; its event cancels
 it."""
@@ -213,7 +210,6 @@ def end_session() -> None:
     if session is None or session is not SparkContext._active_spark_context:
         return
     if jvm_has_exited(0.0):
-        _end_parent()
         return
     gateway: Any = SparkContext._gateway
     session.stop()
@@ -226,44 +222,20 @@ def _end_jvm(gateway: Any) -> None:
     process = getattr(gateway, "proc", None)
     if process is not None:
         end_process(process, _END_SECONDS)
-    _end_parent()
 
 
 def _gateway(conf: SparkConf, options: SparkOptions, cancelled: Callable[[], bool]) -> Any:
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     check_java()
-    settings, environment = dict(conf.getAll()), _environment(options.is_local)
+    environment = {"SPARK_LAUNCHER_OPTS": DRIVER_JAVA_OPTIONS, **os.environ}
     try:
         stderr = None if options.verbose else OUTPUT.open()
-        return spark_jvm.launch(settings, environment, stderr, cancelled)
+        return spark_jvm.launch(dict(conf.getAll()), environment, stderr, cancelled)
     except (spark_jvm.JavaExited, OSError) as error:
-        _end_parent()
         lines = [] if options.verbose else OUTPUT.tail().strip().splitlines()
         reason = lines[0] if lines else str(error) or "Java has ended"
         raise StreamhouseError(f"Spark did not start: {reason}") from error
-
-
-def _environment(local: bool) -> dict[str, str]:
-    """The environment of Spark's JVM; starts the parent of its Python processes, if it has any."""
-    global _parent
-    _end_parent()
-    given = {**os.environ}
-    given.setdefault("SPARK_LAUNCHER_OPTS", DRIVER_JAVA_OPTIONS)
-    given.pop(PARENT, None)
-    if local:
-        # Without the parent, workers only start more slowly.
-        with contextlib.suppress(OSError):
-            _parent = WorkerParent()
-            given[PARENT] = _parent.address
-    return given
-
-
-def _end_parent() -> None:
-    global _parent
-    parent, _parent = _parent, None
-    if parent is not None:
-        parent.close()
 
 
 def jvm_has_exited(wait_s: float = 2.0) -> bool:
