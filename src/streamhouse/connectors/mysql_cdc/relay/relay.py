@@ -41,7 +41,7 @@ log = logging.getLogger("streamhouse.mysql")
 FOLDER = ".relay"
 """The folder of relay logs, beside the checkpoints of a pipeline's queries."""
 MOST_BYTES = 256 * 1024 * 1024
-_GATHER_S = 0.01
+_GATHER_S = 0.02
 _SMALL_BLOCK = 64 * 1024
 _RECONNECT_S = 300.0
 _RESET_CHECK_S = 5.0
