@@ -40,3 +40,22 @@ def test_times_are_compared_by_scans(
         )
         expected: Filter = {"method": method, "field": "ts", "literals": [literal]}
         assert found == (None if literal is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("t.day = 'a'", {"day": "a"}),
+        ("'a' = t.day AND t.v > 3 AND t.n = 5", {"day": "a", "n": "5"}),
+        ("t.at = CAST('2026-01-01' AS DATE)", {"at": "2026-01-01"}),
+        ("t.day = 'a' OR t.day = 'b'", {}),
+        ("t.day > 'a' AND t.n IN (5)", {}),
+        ("upper(t.day) = 'A' AND t.n = t.v AND t.x = 1.5", {}),
+    ],
+)
+def test_what_all_rows_of_a_scan_have_in_common(condition: str, found: dict[str, str]) -> None:
+    scan = BoundedScan(TableInfo(("t",), ()), "scan_0", ("day",))
+    sql = f"SELECT t.day FROM scan_0 AS t WHERE {condition}"
+    kinds = {"day": pa.string(), "n": pa.int32(), "at": pa.date32(), "x": pa.float64()}
+    pruning = Pruning(BoundedQuery((scan,), sql, ("day",)))
+    assert pruning.partition("scan_0", pa.schema(list(kinds.items()))) == found

@@ -31,10 +31,14 @@ class Purge:
         with suppress(CommitConflictError):
             self._sidecar.compact(self._identifier, full=True)
 
-    def run(self, table_options: Mapping[str, str]) -> None:
-        """Compact all buckets with level-0 files; the caller holds the table's `commit_lock`."""
+    def run(self, table_options: Mapping[str, str], partition: Mapping[str, str]) -> None:
+        """Compact buckets with level-0 files; the caller holds the table's `commit_lock`.
+
+        Those of all partitions with the values of `partition`, by column.
+        """
         self._sidecar.call(
-            self._identifier, lambda jvm, table: _compact(jvm, _copy(jvm, table, table_options))
+            self._identifier,
+            lambda jvm, table: _compact(jvm, _copy(jvm, table, table_options), partition),
         )
 
 
@@ -48,8 +52,11 @@ def _copy(jvm: Any, table: Any, table_options: Mapping[str, str]) -> Any:
     )
 
 
-def _compact(jvm: Any, table: Any) -> None:
-    entries = table.newSnapshotReader().withLevel(0).bucketEntries()
+def _compact(jvm: Any, table: Any, partition: Mapping[str, str]) -> None:
+    reader = table.newSnapshotReader().withLevel(0)
+    if partition:
+        reader = reader.withPartitionFilter(dict(partition))
+    entries = reader.bucketEntries()
     buckets = [(entry.partition(), entry.bucket()) for entry in entries]
     if buckets:
         messages = compacted(jvm, table, buckets, True, PURGE_USER)

@@ -35,6 +35,7 @@ from streamhouse.runtime.batch.row_kinds import (
     kinds,
     remaining,
 )
+from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.batch.scans import scan_of
 from streamhouse.runtime.batch.wait_for_compaction import (
     java_core,
@@ -156,6 +157,7 @@ class _Attempt:
             self._change = analyze_dml(statement, session, everything=True)
         self._count = ChangeCount(self._table, self._change)
         self._snapshot = 0
+        self._pruning = Pruning(self._change.query)
 
     def run(self) -> Changed | None:
         """Compute, write and commit; None if other commits were faster: then nothing is changed."""
@@ -163,7 +165,7 @@ class _Attempt:
             return self._write()
         self._purge.start()
         with commit_lock(self._table.location):
-            self._purge.run({})
+            self._purge.run({}, self._partition)
             return self._write()
 
     @property
@@ -201,6 +203,22 @@ class _Attempt:
         return writer.write_all(self._batches())
 
     @property
+    def _partition(self) -> dict[str, str]:
+        """The values of partition columns of all rows that the statement reads or changes.
+
+        Rows of other partitions need no compaction, for which writers of the table would wait.
+        """
+        table, scans = self._table, self._change.query.scans
+        if len(scans) > 1:
+            # It may read the table once more.
+            return {}
+        target = scans[0].relation
+        fields = [table.arrow_schema.field(name) for name in table.partition_keys]
+        found = self._pruning.partition(target, pa.schema(fields))
+        unnamed = table.options.get("partition.default-name", "__DEFAULT_PARTITION__")
+        return {name: text for name, text in found.items() if text.strip() and text != unnamed}
+
+    @property
     def compacts(self) -> bool:
         """Whether the statement itself compacts what it has written."""
         return self._hides_new_rows or (self._strategy.purges and self._count.deleted > 0)
@@ -212,7 +230,7 @@ class _Attempt:
             return
         own.committer.commit(0, messages)
         if self.compacts:
-            self._purge.run(self._strategy.options)
+            self._purge.run(self._strategy.options, self._partition)
 
     def _outdated(self) -> bool:
         """Whether the table has changed since it was read."""
@@ -252,10 +270,13 @@ class _Attempt:
         columns = [name for name in scan.columns if name != ROW]
         columns = columns or [self._table.columns[0].name]
         schema = self._table.read_schema(columns).append(pa.field(ROW, pa.int64()))
+        condition = None
+        if not self._strategy.rewrites:
+            condition = self._pruning.filter(scan.relation, self._table.arrow_schema)
 
         def read() -> Iterator[pa.RecordBatch]:
             first = 0
-            for batch in self._table.read(columns, self._snapshot):
+            for batch in self._table.read(columns, self._snapshot, filter=condition):
                 numbers = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64))
                 first += batch.num_rows
                 yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)

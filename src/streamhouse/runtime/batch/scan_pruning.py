@@ -48,6 +48,31 @@ class Pruning:
         terms = self._terms.get(relation, ())
         return all_of(each for term in terms for each in _conditions(term.unnest(), schema))
 
+    def partition(self, relation: str, schema: pa.Schema) -> dict[str, str]:
+        """The values of columns of `schema` that all rows of a scan have which the query reads.
+
+        Only those of texts, whole numbers and dates that a WHERE clause compares with a literal.
+        """
+        found: dict[str, str] = {}
+        for term in self._terms.get(relation, ()):
+            equal = term.unnest()
+            if type(equal) is not exp.EQ:
+                continue
+            for column, literal in (
+                (equal.this, equal.expression),
+                (equal.expression, equal.this),
+            ):
+                if isinstance(column, exp.Column) and column.name in schema.names:
+                    kind = schema.field(column.name).type
+                    value = _value(literal, kind) if _is_exact(kind) else None
+                    if value is not None:
+                        found[column.name] = str(value)
+        return found
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind))
+
 
 def _tables(select: exp.Select, relations: set[str]) -> Iterator[tuple[str, str]]:
     """Pairs of alias and relation of the scans in a SELECT's own FROM and JOIN clauses."""

@@ -50,9 +50,9 @@ def _finish(table: Table, snapshot: int, option: str, purge: Purge) -> int:
         with attempt(table) as own:
             messages = own.writer({option: "true"}).write_all(rows.to_batches())
             own.committer.commit(0, messages)
-            purge.run({option: "true"})
+            purge.run({option: "true"}, {})
     else:
-        purge.run({option: "true"})
+        purge.run({option: "true"}, {})
     return int(rows.num_rows)
 
 

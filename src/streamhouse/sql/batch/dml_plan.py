@@ -21,6 +21,8 @@ from streamhouse.sql.syntax import DmlStatement
 
 ACTION, SOURCE_EXISTS = "__action", "__there"
 _RESERVED = (ROW, SOURCE_EXISTS, ACTION)
+_COMPARISONS = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In)
+_OPERANDS = (exp.Column, exp.Identifier, exp.Literal, exp.Cast, exp.DataType, exp.Paren)
 _CONDITION = ""
 """In the place of a column's name: the condition of a clause."""
 
@@ -229,8 +231,23 @@ class _Analysis:
         )
         if self._everything:
             return wide if self._parts.source is None else _deduplicated(wide)
+        for term in self._plain_terms(lowered[first:]):
+            wide = wide.where(term)
         applies = _null_test(exp.column(quoted(ACTION)), False)
         return rows_of(derived(wide, "changes")).where(applies)
+
+    def _plain_terms(self, items: list[exp.Expr]) -> list[exp.Expr]:
+        """What the rows of an UPDATE or DELETE have in common, as scans can prune files by it."""
+        place = self._places.get((0, _CONDITION))
+        if place is None or self._parts.source is not None or len(self._parts.clauses) > 1:
+            return []
+        condition = items[place].unnest()
+        terms = condition.flatten() if isinstance(condition, exp.And) else [condition]
+        return [
+            term.copy()
+            for term in terms
+            if isinstance(term.unnest(), _COMPARISONS) and all(map(_is_plain, term.walk()))
+        ]
 
     def _output(self) -> list[str]:
         count = len(self._target.columns)
@@ -279,6 +296,12 @@ class _Analysis:
             unchanged = before.copy() if self._everything else None
             new_values.append(_case(cases, unchanged))
         return new_values
+
+
+def _is_plain(node: exp.Expr) -> bool:
+    """Whether a part of a comparison is the same each time, and cannot fail."""
+    is_cast = isinstance(node, exp.Cast) and node.find(exp.Column) is not None
+    return isinstance(node, (*_COMPARISONS, *_OPERANDS)) and not is_cast
 
 
 def _deduplicated(wide: exp.Select) -> exp.Select:

@@ -1,0 +1,94 @@
+"""UPDATE and DELETE of partitions, of tables whose newest rows are invisible until compaction."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from tests.integration.runtime.conftest import Shop
+
+import streamhouse
+from streamhouse.connectors.paimon.connector import sink_writer
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.maintenance.purge import Purge
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter
+
+TABLES = {
+    "hidden": "'bucket' = '2', 'deletion-vectors.enabled' = 'true'",
+    "merged": "'bucket' = '2'",
+    "append": "'bucket' = '-1'",
+}
+DAYS = ("2026-01-01", "2026-01-02", "2026-01-03", "__DEFAULT_PARTITION__")
+
+
+def _add(address: TableAddress, batch: int, rows: dict[tuple[str, int], int]) -> None:
+    """Commit rows as level 0 files."""
+    table = address.open()
+    records = [{"day": day, "k": k, "v": v} for (day, k), v in rows.items()]
+    messages = sink_writer(address, "w", batch).write_all(
+        [pa.RecordBatch.from_pylist(records, schema=table.arrow_schema)]
+    )
+    assert TableCommitter(address.warehouse, address.identifier, "w").commit(batch, messages)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    "seed", [7, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(8, 18))]
+)
+def test_changes_of_partitions_are_those_of_a_model(shop: Shop, name: str, seed: int) -> None:
+    key = "" if name == "append" else ", PRIMARY KEY (day, k) NOT ENFORCED"
+    shop.do(
+        f"CREATE TABLE {name} (day STRING, k INT, v INT{key}) PARTITIONED BY (day) "
+        f"WITH ({TABLES[name]});"
+    )
+    address = TableAddress(shop.warehouse.options, f"default.{name}")
+    chance, model = random.Random(seed), dict[tuple[str, int], int]()
+    for step in range(12):
+        rows = {
+            (chance.choice(DAYS[:3]), chance.randrange(8) + (100 * step if not key else 0)): step
+            for _ in range(6)
+        }
+        _add(address, step, rows)
+        model |= rows
+        day, k = chance.choice(DAYS), chance.randrange(8)
+        where, holds = chance.choice(
+            [
+                (f"day = '{day}'", lambda d, _k, _v, day=day: d == day),
+                (f"'{day}' = day AND k < {k}", lambda d, n, _v, day=day, k=k: d == day and n < k),
+                (f"day > '{day}'", lambda d, _k, _v, day=day: d > day),
+                (f"v = {step - 1}", lambda _d, _k, v, step=step: v == step - 1),
+                (
+                    f"day = '{day}' AND k IN (SELECT k FROM {name} WHERE v = {step})",
+                    lambda d, n, _v, day=day, now=dict(model), step=step: (
+                        d == day and any(k == n and v == step for (_, k), v in now.items())
+                    ),
+                ),
+            ]
+        )
+        if chance.random() < 0.5:
+            streamhouse.execute(
+                shop.warehouse.options, f"UPDATE {name} SET v = v + 50 WHERE {where}"
+            )
+            model = {(d, n): v + 50 * holds(d, n, v) for (d, n), v in model.items()}
+        else:
+            streamhouse.execute(shop.warehouse.options, f"DELETE FROM {name} WHERE {where}")
+            model = {(d, n): v for (d, n), v in model.items() if not holds(d, n, v)}
+    with Sidecar(address.warehouse) as java:
+        java.compact(address.identifier, full=True)
+    assert {(row["day"], row["k"]): row["v"] for row in shop.rows(name)} == model
+
+
+def test_a_purge_of_a_partition_leaves_the_others(shop: Shop) -> None:
+    shop.do(
+        "CREATE TABLE t (day STRING, k INT, v INT, PRIMARY KEY (day, k) NOT ENFORCED) "
+        f"PARTITIONED BY (day) WITH ({TABLES['hidden']});"
+    )
+    address = TableAddress(shop.warehouse.options, "default.t")
+    _add(address, 1, {(day, k): k for day in DAYS for k in range(4)})
+    assert shop.rows("t") == []
+    with Sidecar(address.warehouse) as java, commit_lock(address.open().location):
+        Purge(java, address.identifier).run({}, {"day": DAYS[1]})
+    assert {row["day"] for row in shop.rows("t")} == {DAYS[1]}
