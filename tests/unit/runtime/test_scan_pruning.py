@@ -47,7 +47,7 @@ def test_times_are_compared_by_scans(
     [
         ("t.day = 'a'", {"day": "a"}),
         ("'a' = t.day AND t.v > 3 AND t.n = 5", {"day": "a", "n": "5"}),
-        ("t.at = CAST('2026-01-01' AS DATE)", {"at": "2026-01-01"}),
+        ("t.at = CAST('2026-01-01' AS DATE) AND t.n = '05'", {}),
         ("t.day = 'a' OR t.day = 'b'", {}),
         ("t.day > 'a' AND t.n IN (5)", {}),
         ("upper(t.day) = 'A' AND t.n = t.v AND t.x = 1.5", {}),

@@ -1,6 +1,7 @@
 """MERGE, UPDATE, DELETE and TRUNCATE: each computes from one snapshot and makes one commit."""
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
@@ -16,6 +17,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.read.key_set import KeySet
+from streamhouse.paimon.read.references import files_of_snapshot
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import overwrite_table, truncate_table
@@ -46,6 +48,9 @@ from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.plan import ROW, AsOf, BoundedScan, DmlQuery
+
+_PLAIN = re.compile(r"[\w.-]+")
+"""Values of partitions that their folders have as they are."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ def execute(
             return None if changed is None else (changed, current.compacts)
 
         result, compacted = with_retries(address.open(), attempted)
-        if result.inserted and not compacted:
+        if result.snapshot is not None and not compacted:
             make_visible(address, java)
         write_iceberg_metadata(address, java)
         return result
@@ -163,18 +168,31 @@ class _Attempt:
         """Compute, write and commit; None if other commits were faster: then nothing is changed."""
         if not self._hides_new_rows:
             return self._write()
-        self._purge.start()
+        if self._hidden_rows():
+            self._purge.start()
         with commit_lock(self._table.location):
-            self._purge.run({}, self._partition)
+            if self._hidden_rows():
+                self._purge.run({}, self._partition)
             return self._write()
 
     @property
     def _hides_new_rows(self) -> bool:
-        """Whether new rows are invisible until compaction; then it compacts before and after."""
+        """Whether new rows are invisible until compaction; then what it reads is compacted."""
         return (
             bool(self._table.primary_key)
             and self._table.options.get("deletion-vectors.enabled", "false").lower() == "true"
         )
+
+    def _hidden_rows(self) -> bool:
+        """Whether its partitions may have rows that wait for a compaction."""
+        latest = self._table.latest_snapshot_id()
+        if latest is None:
+            return False
+        files = files_of_snapshot(self._table, latest, ["file_path", "level"])
+        waiting = files.filter(pc.equal(files.column("level"), 0)).column("file_path").to_pylist()
+        named = self._partition.items()
+        folders = {f"{name}={text}" for name, text in named if _PLAIN.fullmatch(text)}
+        return any(folders <= set(path.split("/")) for path in waiting)
 
     def _write(self) -> Changed | None:
         self._snapshot = self._table.latest_snapshot_id() or 0
@@ -220,8 +238,8 @@ class _Attempt:
 
     @property
     def compacts(self) -> bool:
-        """Whether the statement itself compacts what it has written."""
-        return self._hides_new_rows or (self._strategy.purges and self._count.deleted > 0)
+        """Whether the statement itself compacts what it has written, before others write."""
+        return self._strategy.purges and self._count.deleted > 0
 
     def _commit(self, own: Attempt, messages: list[bytes]) -> None:
         """Commit under the lock; deletes to be purged are compacted before it is released."""

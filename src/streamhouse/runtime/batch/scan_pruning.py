@@ -51,7 +51,7 @@ class Pruning:
     def partition(self, relation: str, schema: pa.Schema) -> dict[str, str]:
         """The values of columns of `schema` that all rows of a scan have which the query reads.
 
-        Only those of texts, whole numbers and dates that a WHERE clause compares with a literal.
+        Only texts and whole numbers that a WHERE clause compares with a literal.
         """
         found: dict[str, str] = {}
         for term in self._terms.get(relation, ()):
@@ -64,14 +64,11 @@ class Pruning:
             ):
                 if isinstance(column, exp.Column) and column.name in schema.names:
                     kind = schema.field(column.name).type
-                    value = _value(literal, kind) if _is_exact(kind) else None
-                    if value is not None:
+                    value = _value(literal, kind)
+                    is_number = isinstance(value, int) and pa.types.is_integer(kind)
+                    if is_number or (isinstance(value, str) and pa.types.is_string(kind)):
                         found[column.name] = str(value)
         return found
-
-
-def _is_exact(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind))
 
 
 def _tables(select: exp.Select, relations: set[str]) -> Iterator[tuple[str, str]]:
