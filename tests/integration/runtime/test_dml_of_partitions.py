@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -21,10 +22,11 @@ TABLES = {
     "merged": "'bucket' = '2'",
     "append": "'bucket' = '-1'",
 }
+Rows: TypeAlias = dict[tuple[str, int], int]
 DAYS = ("2026-01-01", "2026-01-02", "2026-01-03", "__DEFAULT_PARTITION__")
 
 
-def _add(address: TableAddress, batch: int, rows: dict[tuple[str, int], int]) -> None:
+def _add(address: TableAddress, batch: int, rows: Rows) -> None:
     """Commit rows as level 0 files."""
     table = address.open()
     records = [{"day": day, "k": k, "v": v} for (day, k), v in rows.items()]
@@ -32,6 +34,27 @@ def _add(address: TableAddress, batch: int, rows: dict[tuple[str, int], int]) ->
         [pa.RecordBatch.from_pylist(records, schema=table.arrow_schema)]
     )
     assert TableCommitter(address.warehouse, address.identifier, "w").commit(batch, messages)
+
+
+def _condition(
+    chance: random.Random, name: str, model: Rows, step: int
+) -> tuple[str, set[tuple[str, int]]]:
+    """A condition, and the keys of the rows for which it holds."""
+    day, k = chance.choice(DAYS), chance.randrange(8)
+    new = {number for (_, number), v in model.items() if v == step}
+    text, holds = chance.choice(
+        [
+            (f"day = '{day}'", [d == day for d, _ in model]),
+            (f"'{day}' = day AND k < {k}", [d == day and n < k for d, n in model]),
+            (f"day > '{day}'", [d > day for d, _ in model]),
+            (f"v = {step - 1}", [v == step - 1 for v in model.values()]),
+            (
+                f"day = '{day}' AND k IN (SELECT k FROM {name} WHERE v = {step})",
+                [d == day and n in new for d, n in model],
+            ),
+        ]
+    )
+    return text, {key for key, held in zip(model, holds, strict=True) if held}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -45,7 +68,7 @@ def test_changes_of_partitions_are_those_of_a_model(shop: Shop, name: str, seed:
         f"WITH ({TABLES[name]});"
     )
     address = TableAddress(shop.warehouse.options, f"default.{name}")
-    chance, model = random.Random(seed), dict[tuple[str, int], int]()
+    chance, model = random.Random(seed), Rows()
     for step in range(12):
         rows = {
             (chance.choice(DAYS[:3]), chance.randrange(8) + (100 * step if not key else 0)): step
@@ -53,29 +76,15 @@ def test_changes_of_partitions_are_those_of_a_model(shop: Shop, name: str, seed:
         }
         _add(address, step, rows)
         model |= rows
-        day, k = chance.choice(DAYS), chance.randrange(8)
-        where, holds = chance.choice(
-            [
-                (f"day = '{day}'", lambda d, _k, _v, day=day: d == day),
-                (f"'{day}' = day AND k < {k}", lambda d, n, _v, day=day, k=k: d == day and n < k),
-                (f"day > '{day}'", lambda d, _k, _v, day=day: d > day),
-                (f"v = {step - 1}", lambda _d, _k, v, step=step: v == step - 1),
-                (
-                    f"day = '{day}' AND k IN (SELECT k FROM {name} WHERE v = {step})",
-                    lambda d, n, _v, day=day, now=dict(model), step=step: (
-                        d == day and any(k == n and v == step for (_, k), v in now.items())
-                    ),
-                ),
-            ]
-        )
+        where, changed = _condition(chance, name, model, step)
         if chance.random() < 0.5:
             streamhouse.execute(
                 shop.warehouse.options, f"UPDATE {name} SET v = v + 50 WHERE {where}"
             )
-            model = {(d, n): v + 50 * holds(d, n, v) for (d, n), v in model.items()}
+            model |= {row: model[row] + 50 for row in changed}
         else:
             streamhouse.execute(shop.warehouse.options, f"DELETE FROM {name} WHERE {where}")
-            model = {(d, n): v for (d, n), v in model.items() if not holds(d, n, v)}
+            model = {row: v for row, v in model.items() if row not in changed}
     with Sidecar(address.warehouse) as java:
         java.compact(address.identifier, full=True)
     assert {(row["day"], row["k"]): row["v"] for row in shop.rows(name)} == model
