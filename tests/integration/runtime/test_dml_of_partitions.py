@@ -26,10 +26,10 @@ Rows: TypeAlias = dict[tuple[str, int], int]
 DAYS = ("2026-01-01", "2026-01-02", "2026-01-03", "__DEFAULT_PARTITION__")
 
 
-def _add(address: TableAddress, batch: int, rows: Rows) -> None:
+def _add(address: TableAddress, batch: int, rows: Rows, column: str = "day") -> None:
     """Commit rows as level 0 files."""
     table = address.open()
-    records = [{"day": day, "k": k, "v": v} for (day, k), v in rows.items()]
+    records = [{column: day, "k": k, "v": v} for (day, k), v in rows.items()]
     messages = sink_writer(address, "w", batch).write_all(
         [pa.RecordBatch.from_pylist(records, schema=table.arrow_schema)]
     )
@@ -88,6 +88,20 @@ def test_changes_of_partitions_are_those_of_a_model(shop: Shop, name: str, seed:
     with Sidecar(address.warehouse) as java:
         java.compact(address.identifier, full=True)
     assert {(row["day"], row["k"]): row["v"] for row in shop.rows(name)} == model
+
+
+@pytest.mark.parametrize(("column", "value"), [("a:b", "x"), ("day", "x=1/2"), ("day", "ü 1")])
+def test_hidden_rows_are_found_in_folders_of_any_name(shop: Shop, column: str, value: str) -> None:
+    shop.do(
+        f"CREATE TABLE t (`{column}` STRING, k INT, v INT, "
+        f"PRIMARY KEY (`{column}`, k) NOT ENFORCED) "
+        f"PARTITIONED BY (`{column}`) WITH ({TABLES['hidden']});"
+    )
+    address = TableAddress(shop.warehouse.options, "default.t")
+    _add(address, 1, {(value, 1): 1, ("other", 1): 1}, column)
+    update = f"UPDATE t SET v = v + 50 WHERE `{column}` = '{value}'"
+    streamhouse.execute(shop.warehouse.options, update)
+    assert {row[column]: row["v"] for row in shop.rows("t")}[value] == 51
 
 
 def test_a_purge_of_a_partition_leaves_the_others(shop: Shop) -> None:

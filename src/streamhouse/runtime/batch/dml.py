@@ -49,8 +49,8 @@ from streamhouse.sql import syntax
 from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.plan import ROW, AsOf, BoundedScan, DmlQuery
 
-_PLAIN = re.compile(r"[\w.-]+")
-"""Values of partitions that their folders have as they are."""
+_PLAIN = re.compile(r"[\w.-]+=[\w.-]+")
+"""Names of columns and values of partitions that the names of their folders have as they are."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,8 @@ class _Attempt:
             return False
         files = files_of_snapshot(self._table, latest, ["file_path", "level"])
         waiting = files.filter(pc.equal(files.column("level"), 0)).column("file_path").to_pylist()
-        named = self._partition.items()
-        folders = {f"{name}={text}" for name, text in named if _PLAIN.fullmatch(text)}
+        named = (f"{name}={text}" for name, text in self._partition.items())
+        folders = set(filter(_PLAIN.fullmatch, named))
         return any(folders <= set(path.split("/")) for path in waiting)
 
     def _write(self) -> Changed | None:
