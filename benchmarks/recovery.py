@@ -5,7 +5,7 @@ its own, the view of both. It is killed again and again, some seconds after its 
 the same command is started at once.
 
 recovery     from the SIGKILL of the driver, the process of `streamhouse run`, to the first snapshot
-             of the view that a reader can see. `ratio` is 6 s over the median, the goal 1.0.
+             of the view that a reader can see. `ratio` is 5 s over the median, the goal 1.0.
 cold_start   the same where its JVMs and its Python workers are killed, too.
 minute       the freshness of the orders that came to be seen in the minute that begins with the
              last SIGKILL. `ratio` is 15 s over the 99th percentile, the goal 1.0.

@@ -58,11 +58,11 @@ _MAX_OPEN_WRITERS = 6
 _DYING_S = 1.0
 _MANIFESTS_BYTES = 32 * 2**20
 _MANIFESTS_PAGE = 4 * 2**10
-# Paimon counts this interval from the creation of a writer, but most compactions create a new one.
-# The same is true of the counts of a gentle lookup compaction: maintenance counts instead.
 _ORC_BUFFER = "orc.compress.size"
 _ORC_BUFFER_BYTES = "65536"
 """ORC allocates two such buffers for each stream of a column, by default of 256 KB."""
+# Paimon counts this interval from the creation of a writer, but most compactions create a new one.
+# The same is true of the counts of a gentle lookup compaction: maintenance counts instead.
 _COMPACT_OPTIONS = {
     "write-only": "false",
     "compaction.optimization-interval": None,
@@ -413,6 +413,7 @@ class Sidecar:
 
 
 def _compact_options(table: Any) -> dict[str, str | None]:
+    """The options with which a Java table is compacted; its own ORC buffers stay."""
     buffer = str(table.options().getOrDefault(_ORC_BUFFER, _ORC_BUFFER_BYTES))
     return {**_COMPACT_OPTIONS, _ORC_BUFFER: buffer}
 

@@ -24,7 +24,7 @@ ENVIRONMENT = {
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For many small batches the C2 compiler costs more than it saves."""
 DRIVER_JAVA_OPTIONS = f"{JAVA_OPTIONS} -Xmn48m"
-"""By default the young generation takes memory by that of the machine."""
+"""By default the size of the young generation follows the memory of the machine."""
 EXECUTORS = {"spark.executor.extraJavaOptions": JAVA_OPTIONS}
 """Defaults for a cluster: executors pass rows between Python and the network, and compute none."""
 _LONGEST_SOCKET_FOLDER = 60

@@ -64,7 +64,7 @@ class Pacing:
         return _FLUSH_S * self._queries
 
     def poll_s(self, role: Role) -> float:
-        """Seconds between two looks at a source that has nothing new.
+        """Seconds between two polls of a source that has nothing new.
 
         Commits of this process wake the queries that read the table.
         """

@@ -11,8 +11,9 @@ Keys of an offset for this:
 - `coming`: relation to the snapshot and partitions that a later batch will join, and that executors
   preload in the background.
 
-Which versions the executors have preloaded, the driver reports to the planner by
-a file in the query's run folder. That only affects whether a version can be joined without waiting.
+After a batch the driver writes which versions the executors have preloaded into a file of the
+query's run folder, which the planner reads. That only affects whether a version can be joined
+without waiting.
 """
 
 from collections.abc import Collection, Mapping, Sequence
